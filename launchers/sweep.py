@@ -1,0 +1,197 @@
+"""Run a sweep: `python -m launchers.sweep sweeps/hyperp_width.yaml`."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import orjson
+import polars as pl
+import typer
+from rich.console import Console
+from rich.text import Text
+from sweeps.load import load
+
+from db.errors import StoreError
+from db.store import Store
+from launchers import dryrun
+from launchers.errors import Exit
+from launchers.launch import Launched, launch, speed_of
+from launchers.local import pool_size
+from launchers.plan import Plan, plan_sweep
+from launchers.provenance import code_version
+from sweeps.errors import SweeplawError
+
+EPILOG = (
+    "Examples:  python -m launchers.sweep sweeps/hyperp_width.yaml --dry-run   |   "
+    "python -m launchers.sweep sweeps/hyperp_width.yaml 'axes.width.values=[16,32,64]' replicates.seed=1   |   "
+    "Exit codes: 0 all done, 1 some runs failed, 2 the spec or the arguments are wrong, 130 interrupted "
+    "(the same command continues)."
+)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where results are kept: run folders and reports under `home`, everything known in the store at `url`."""
+
+    home: Path
+    url: str
+
+    @classmethod
+    def of(cls, home: Path, url: str | None) -> Places:
+        return cls(home, url or f"sqlite:///{home / 'sweeplaw.db'}")
+
+    def open(self) -> Store:
+        self.home.mkdir(parents=True, exist_ok=True)
+        return Store.open(self.url)
+
+    def peek(self) -> Store | None:
+        """The store if it is there and usable as it is; never creates or changes one."""
+        try:
+            return Store.open(self.url, create=False)
+        except StoreError:
+            return None
+
+
+@app.command(epilog=EPILOG)
+def sweep(  # noqa: PLR0917 - typer reads the command line from this signature
+    spec: Annotated[Path, typer.Argument(help="The YAML file that declares the sweep.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="Values to override, as key=value with dotted keys.", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show cells and costs; run nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")] = False,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
+    home: Annotated[
+        Path, typer.Option(envvar="SWEEPLAW_HOME", help="Folder for runs, reports and the default store.")
+    ] = Path("results"),
+    db: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SWEEPLAW_DB",
+            help="SQLAlchemy URL of the store. [default: HOME/sweeplaw.db]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run every experiment of SPEC that has no result yet, fit its laws, predict, and write a report."""
+    console = Console(stderr=True)
+    places = Places.of(home, db)
+    try:
+        plan = plan_sweep(load(spec, overrides or ()))
+        code = _dry_run(plan, places, as_json) if dry_run else _run(plan, places, retry_failed, as_json, console)
+    except (SweeplawError, StoreError) as error:
+        _fail(console, str(error), as_json)
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    raise typer.Exit(code)
+
+
+def _fail(console: Console, message: str, as_json: bool) -> NoReturn:
+    if as_json:
+        _print_json({"schema": 1, "error": message})
+    console.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    raise typer.Exit(Exit.USAGE)
+
+
+def _dry_run(plan: Plan, places: Places, as_json: bool) -> Exit:
+    settings = plan.loaded.spec.launcher
+    workers, threads = pool_size(settings.workers, settings.threads, len(plan.runs))
+    store = places.peek()
+    statuses = store.statuses(plan.runs) if store else {}
+    data = dryrun.preview(plan, statuses, speed_of(plan, store, threads) if store else None, workers)
+    if as_json:
+        _print_json(data)
+    else:
+        dryrun.render(Console(), plan, data)
+    return Exit.OK
+
+
+def _run(plan: Plan, places: Places, retry_failed: bool, as_json: bool, console: Console) -> Exit:
+    with places.open() as store:
+        launched = launch(plan, store, places.home, retry_failed=retry_failed, console=console)
+        console.print(_outcome(launched), highlight=False)
+        code = _exit_code(launched)
+        output: dict[str, Any] = {"schema": 1, "sweep": plan.name}
+        if plan.loaded.spec.fit and launched.count("done") and not launched.interrupted:
+            output = _analyse(plan, store, places, launched.version, None if as_json else Console())
+    if as_json:
+        _print_json({**output, "exit": int(code)})
+    return code
+
+
+def _outcome(launched: Launched) -> str:
+    parts = [f"{launched.count('done')} of {len(launched.statuses)} runs done"]
+    parts += [f"{launched.count(s)} {s}" for s in ("diverged", "failed") if launched.count(s)]
+    left = launched.count("queued", "running", "interrupted")
+    if left:
+        parts.append(f"{left} left; the same command continues")
+    if launched.count("failed"):
+        parts.append("--retry-failed tries the failed ones again")
+    if not launched.trained:
+        parts.append("nothing to train")
+    return ", ".join(parts)
+
+
+def _exit_code(launched: Launched) -> Exit:
+    if launched.interrupted:
+        return Exit.INTERRUPTED
+    return Exit.FAILED if launched.count("failed") else Exit.OK
+
+
+def _analyse(plan: Plan, store: Store, places: Places, version: int, console: Console | None) -> dict[str, Any]:
+    """Hand over to the engine: fit, store fits and predictions, write the report, print the tables."""
+    from scaling.analysis import analyse
+
+    from scaling.report import write_report
+
+    spec = plan.loaded.spec
+    assert spec.fit is not None
+    results = store.results(plan.name, spec.fit.of, spec.fit.select, spec.fit.goal)
+    analysis = analyse(spec, results)
+    output = analysis.to_json()
+    store.save_analysis(plan.name, version, _data_hash(plan, results), output["fits"], output["predictions"])
+    report = write_report(
+        analysis, spec, results, places.home / "reports" / f"{plan.name}.html", _provenance(plan, store)
+    )
+    if console is not None:
+        from scaling.console import summary
+
+        for part in summary(analysis, spec):
+            console.print(part)
+        console.print(Text(f"report: {report}"), soft_wrap=True)
+    return {**output, "report": str(report)}
+
+
+def _data_hash(plan: Plan, results: pl.DataFrame) -> str:
+    assert plan.loaded.spec.fit is not None
+    data = results.sort("run").write_csv().encode() + plan.loaded.spec.fit.model_dump_json().encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def _provenance(plan: Plan, store: Store) -> dict[str, Any]:
+    return {
+        "spec": plan.loaded.text,
+        "command": shlex.join(["python", "-m", "launchers.sweep", *sys.argv[1:]]),
+        "store": store.name,
+        "code": code_version(Path.cwd()),
+        "infeasible": [{"coords": cell.coords, "reason": cell.reason} for cell in plan.infeasible],
+    }
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    print(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+
+
+def main() -> None:
+    app(prog_name="python -m launchers.sweep")
+
+
+if __name__ == "__main__":
+    main()
