@@ -11,7 +11,6 @@ from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
-from sweeps.identity import IDENTITY_VERSION
 
 from db.store import RunRecord, RunStatus, Selection, Store
 from launchers.cost import Speed, fit_speed, weights
@@ -21,6 +20,7 @@ from launchers.plan import Plan, coordinates
 from launchers.progress import RunProgress
 from launchers.provenance import code_version
 from launchers.worker import Job, freeze
+from sweeps.identity import IDENTITY_VERSION
 
 INGEST_SECONDS = 2.0
 MAX_KILLED = 3  # a run whose worker was killed this often waits for --retry-failed

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launchers.errors import LaunchError
+from launchers.task import Config, Task, load_task
 from sweeps.expand import Cell, Infeasible, expand
 from sweeps.identity import run_id
 from sweeps.load import LoadedSpec
-
-from launchers.errors import LaunchError
-from launchers.task import Config, Task, load_task
 
 
 @dataclass(frozen=True)

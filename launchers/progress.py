@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
 
@@ -11,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 LINE_SECONDS = 15.0
+MAX_ALIKE = 3
 
 
 def duration(seconds: float | None) -> str:
@@ -37,6 +39,7 @@ class RunProgress:
         self._left = dict(weights)
         self._began = self._line = time.monotonic()
         self.counts: dict[str, int] = {}
+        self._reasons: Counter[str] = Counter()
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.completed:.0f}/{task.total:.0f} runs"),
@@ -63,10 +66,17 @@ class RunProgress:
         self._left.pop(run, None)
         self.counts[status] = self.counts.get(status, 0) + 1
         if status in ("failed", "diverged"):
-            colour = "red" if status == "failed" else "yellow"
-            first = (reason or "").splitlines()[0] if reason else ""
-            self._console.print(f"[{colour}]{status}[/] {escape(name)}: {escape(first)}", highlight=False)
+            self._say(status, name, (reason or "").partition("\n")[0])
         self._bar.update(self._task, completed=len(self._weights) - len(self._left), text=self._text())
+
+    def _say(self, status: str, name: str, reason: str) -> None:
+        """A sweep often fails for one reason; after MAX_ALIKE runs it is only counted."""
+        self._reasons[reason] += 1
+        if self._reasons[reason] > MAX_ALIKE:
+            return
+        colour = "red" if status == "failed" else "yellow"
+        more = "; more like this are only counted" if self._reasons[reason] == MAX_ALIKE else ""
+        self._console.print(f"[{colour}]{status}[/] {escape(name)}: {escape(reason)}{more}", highlight=False)
 
     def tick(self) -> None:
         self._bar.update(self._task, text=self._text())

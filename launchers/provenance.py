@@ -1,10 +1,16 @@
-"""Which code produced a result."""
+"""Which code produced a result: the commit, and the versions of what it stands on."""
 
 from __future__ import annotations
 
+import platform
 import subprocess
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+PACKAGES = ("sweeplaw", "torch", "numpy", "scipy")
 
 
 def code_version(folder: Path) -> dict[str, Any]:
@@ -22,3 +28,13 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return result.stdout.strip()
+
+
+@cache
+def packages() -> dict[str, str]:
+    """Versions of Python and of the packages that shape a result, without importing them."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -14,7 +13,7 @@ import polars as pl
 import typer
 from rich.console import Console
 from rich.text import Text
-from sweeps.load import load
+from sqlalchemy.engine import make_url
 
 from db.errors import StoreError
 from db.store import Store
@@ -23,8 +22,9 @@ from launchers.errors import Exit
 from launchers.launch import Launched, launch, speed_of
 from launchers.local import pool_size
 from launchers.plan import Plan, plan_sweep
-from launchers.provenance import code_version
-from sweeps.errors import SweeplawError
+from launchers.provenance import code_version, packages
+from sweeps.errors import SweeplawError, listed, nearest
+from sweeps.load import load
 
 EPILOG = (
     "Examples:  python -m launchers.sweep sweeps/hyperp_width.yaml --dry-run   |   "
@@ -58,7 +58,7 @@ class Places:
             return None
 
 
-@app.command(epilog=EPILOG)
+@app.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 def sweep(  # noqa: PLR0917 - typer reads the command line from this signature
     spec: Annotated[Path, typer.Argument(help="The YAML file that declares the sweep.", show_default=False)],
     overrides: Annotated[
@@ -115,6 +115,8 @@ def _dry_run(plan: Plan, places: Places, as_json: bool) -> Exit:
 
 def _run(plan: Plan, places: Places, retry_failed: bool, as_json: bool, console: Console) -> Exit:
     with places.open() as store:
+        for note in store.notes:
+            console.print(Text(f"note: {note}"), soft_wrap=True)
         launched = launch(plan, store, places.home, retry_failed=retry_failed, console=console)
         console.print(_outcome(launched), highlight=False)
         code = _exit_code(launched)
@@ -148,11 +150,11 @@ def _exit_code(launched: Launched) -> Exit:
 def _analyse(plan: Plan, store: Store, places: Places, version: int, console: Console | None) -> dict[str, Any]:
     """Hand over to the engine: fit, store fits and predictions, write the report, print the tables."""
     from scaling.analysis import analyse
-
     from scaling.report import write_report
 
     spec = plan.loaded.spec
     assert spec.fit is not None
+    _check_metric(spec.fit.of, store.metric_names(plan.name), plan)
     results = store.results(plan.name, spec.fit.of, spec.fit.select, spec.fit.goal)
     analysis = analyse(spec, results)
     output = analysis.to_json()
@@ -169,6 +171,14 @@ def _analyse(plan: Plan, store: Store, places: Places, version: int, console: Co
     return {**output, "report": str(report)}
 
 
+def _check_metric(metric: str, logged: list[tuple[str, int]], plan: Plan) -> None:
+    """Raises SpecError for a metric that no run has logged."""
+    names = [name for name, _ in logged]
+    if metric not in names:
+        hint = nearest(metric, names) or f"; they logged {listed(names)}"
+        raise plan.loaded.error("fit.of", f"no run has logged `{metric}`{hint}")
+
+
 def _data_hash(plan: Plan, results: pl.DataFrame) -> str:
     assert plan.loaded.spec.fit is not None
     data = results.sort("run").write_csv().encode() + plan.loaded.spec.fit.model_dump_json().encode()
@@ -177,11 +187,13 @@ def _data_hash(plan: Plan, results: pl.DataFrame) -> str:
 
 def _provenance(plan: Plan, store: Store) -> dict[str, Any]:
     return {
-        "spec": plan.loaded.text,
-        "command": shlex.join(["python", "-m", "launchers.sweep", *sys.argv[1:]]),
-        "store": store.name,
+        "spec_path": str(plan.loaded.path),
+        "spec_text": plan.loaded.text,
+        "command": shlex.join(["python", "-m", "launchers.sweep", str(plan.loaded.path), *plan.loaded.overrides]),
+        "store": make_url(store.url).render_as_string(hide_password=True),
         "code": code_version(Path.cwd()),
-        "infeasible": [{"coords": cell.coords, "reason": cell.reason} for cell in plan.infeasible],
+        "packages": packages(),
+        "infeasible": [(cell.coords, cell.reason) for cell in plan.infeasible],
     }
 
 

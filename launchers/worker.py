@@ -7,7 +7,6 @@ launcher that started it. `python -m launchers.worker HOME` is started by the la
 from __future__ import annotations
 
 import os
-import platform
 import queue
 import signal
 import socket
@@ -18,23 +17,21 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import orjson
-from sweeps.identity import run_id as identity
 
 from launchers import checkpoint as checkpoints
 from launchers.errors import Interrupted, TaskError
 from launchers.eventlog import FINAL, Busy, EventLog, owned, read_state
+from launchers.provenance import packages
 from launchers.run import CHECKPOINT_NAME, Run
 from launchers.task import load_task
+from sweeps.identity import run_id as identity
 
 CONFIG_NAME = "config.json"
 OUTPUT_NAME = "output.log"
-PACKAGES = ("sweeplaw", "torch", "numpy", "scipy")
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def _attempt(job: Job, folder: Path, attempt: int, on_run: Callable[[Run | None]
     frozen = orjson.loads((folder / CONFIG_NAME).read_bytes())
     config = frozen["config"]
     log = EventLog(folder)
-    device = str(config.get("device") or "cpu")
+    device = _device(config.get("device"))
     run = Run(
         job.run,
         folder,
@@ -106,7 +103,7 @@ def _attempt(job: Job, folder: Path, attempt: int, on_run: Callable[[Run | None]
         threads=job.threads,
         seed=config.get("seed"),
         code=job.code,
-        packages=_packages(),
+        packages=packages(),
     )
     log.flush()
     _reset_peak()
@@ -158,13 +155,13 @@ def _train(
     return "done", None, None
 
 
-@cache
-def _packages() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
+def _device(asked: object) -> str:
+    """The device a configuration names; for none or `auto` the GPU, where there is one that torch was built for."""
+    if isinstance(asked, str) and asked != "auto":
+        return asked
+    built = not packages().get("torch", "+cpu").endswith("+cpu")
+    visible = Path("/dev/nvidiactl").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    return "cuda" if built and visible else "cpu"
 
 
 def _reset_peak() -> None:

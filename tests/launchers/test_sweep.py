@@ -217,6 +217,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], list[str]]] = {
             "axes": {"width": {"path": "model.width", "values": [16]}},
             "tune": {},
             "replicates": {},
+            "fit": None,
         },
         ["/nowhere/text"],
     ),
@@ -255,7 +256,7 @@ def test_a_later_edit_of_code_defaults_does_not_reach_a_frozen_run(project: Proj
             run.log(1, val_loss=float(config["depth"]))
         """
     )
-    changes = ["axes.width.values=[16]", "tune={}", "replicates={}", "--json"]
+    changes = ["axes.width.values=[16]", "tune={}", "replicates={}", "fit.laws=[]", "--json"]
     assert project.sweep(*changes).json["runs"]["done"] == 1
     folder = next((project.folder / "results" / "runs").iterdir())
     assert json.loads((folder / "config.json").read_text())["config"]["depth"] == 4
