@@ -213,7 +213,7 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "missing corpus": (
         {
             "task": "models.lm:train",
-            "base": {"corpus": "/nowhere/text"},
+            "base": {"corpus": "/nowhere/text", "steps": 5},
             "axes": {"width": {"path": "model.width", "values": [16]}},
             "tune": {},
             "replicates": {},
