@@ -35,10 +35,10 @@ SPEC: dict[str, Any] = {
     "axes": {"width": [16, 32, 64, 128]},
     "tune": {"lr": {"log2": [-8, -2]}},
     "replicates": {"seed": 2},
-    "fit": {
-        "of": "val_loss",
-        "laws": [{"law": "power", "over": "width"}, {"law": "power", "of": "lr.optimum", "over": "width"}],
-    },
+}
+FIT = {
+    "of": "val_loss",
+    "laws": [{"law": "power", "over": "width"}, {"law": "power", "of": "lr.optimum", "over": "width"}],
 }
 
 
@@ -61,6 +61,10 @@ class Project:
         (folder / "mypkg").mkdir(parents=True)
         self.task(QUADRATIC)
         self.spec()
+
+    def with_fit(self) -> None:
+        """Ask for the laws too; most tests need only the runs."""
+        self.spec(fit=FIT)
 
     def task(self, source: str) -> None:
         (self.folder / "mypkg" / "train.py").write_text(textwrap.dedent(source))

@@ -51,6 +51,8 @@ def tables(output: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.timeout(600)
 def test_twenty_kills_change_nothing(tmp_path: Path, new_project: Callable[[Path], Project]) -> None:
     calm, wild = new_project(tmp_path / "calm"), new_project(tmp_path / "wild")
+    for project in (calm, wild):
+        project.with_fit()
     undisturbed = calm.sweep(*CHANGES)
     assert undisturbed.code == 0, undisturbed.err
 
