@@ -146,13 +146,22 @@ def _infeasible(pairs: Sequence[tuple[Mapping[str, Any], str]]) -> Table | None:
     if not pairs:
         return None
     names = list(dict.fromkeys(name for coords, _ in pairs for name in coords))
+    reasons: dict[str, list[Mapping[str, Any]]] = {}
+    for coords, reason in pairs:
+        reasons.setdefault(reason, []).append(coords)
     rows = [
-        (*(wording.plain(coords[name]) if name in coords else "" for name in names), clean(reason))
-        for coords, reason in pairs
+        (str(len(cells)), clean(reason), *(_distinct(name, cells) for name in names))
+        for reason, cells in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
-    caption = "These combinations of the spec are not possible; nothing was trained for them."
-    return Table("infeasible", f"{len(rows)} infeasible {'cell' if len(rows) == 1 else 'cells'}", caption,
-                 (*map(clean, names), "reason"), tuple(rows), len(names))  # fmt: skip
+    caption = "These combinations of the spec are ruled out, by a condition or by the task; nothing was trained for them."
+    return Table("infeasible", f"{len(pairs)} infeasible {'cell' if len(pairs) == 1 else 'cells'}", caption,
+                 ("cells", "reason", *map(clean, names)), tuple(rows), 2, frozenset({0}))  # fmt: skip
+
+
+def _distinct(name: str, cells: Sequence[Mapping[str, Any]], limit: int = 6) -> str:
+    """The values of a coordinate that occur in `cells`, the first few of them."""
+    values = list(dict.fromkeys(wording.plain(coords[name]) for coords in cells if name in coords))
+    return ", ".join(values[:limit]) + (f", … ({len(values)})" if len(values) > limit else "")
 
 
 def _provenance(spec: Spec, facts: Mapping[str, Any]) -> list[tuple[str, str]]:

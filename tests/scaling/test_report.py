@@ -184,3 +184,11 @@ def test_a_report_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
 def test_a_report_is_a_function_of_its_inputs(html):
     assert report.render(SAMPLE, SPEC, RESULTS, FACTS) == html
+
+
+def test_infeasible_cells_are_one_row_for_each_reason():
+    pairs = [({"width": w, "lr": 0.5}, "too dear") for w in range(100)] + [({"width": 7, "lr": 0.25}, "too odd")]
+    text = report.render(SAMPLE, SPEC, RESULTS, {**FACTS, "infeasible": pairs})
+    assert "101 infeasible cells" in text
+    assert text.count("too dear") == text.count("too odd") == 1
+    assert "0, 1, 2, 3, 4, 5, … (100)" in text
