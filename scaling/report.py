@@ -153,7 +153,7 @@ def _infeasible(pairs: Sequence[tuple[Mapping[str, Any], str]]) -> Table | None:
         (str(len(cells)), clean(reason), *(_distinct(name, cells) for name in names))
         for reason, cells in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
-    caption = "These combinations of the spec are ruled out, by a condition or by the task; nothing was trained for them."
+    caption = "Ruled out by a condition of the spec or by the task; nothing was trained for them."
     return Table("infeasible", f"{len(pairs)} infeasible {'cell' if len(pairs) == 1 else 'cells'}", caption,
                  ("cells", "reason", *map(clean, names)), tuple(rows), 2, frozenset({0}))  # fmt: skip
 

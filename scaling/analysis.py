@@ -1,0 +1,719 @@
+"""From a sweep's results to its laws: replicates, tune, one group per comparison, law over axes, predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from scaling import reduce
+from scaling.arrays import Floats
+from scaling.errors import AnalysisError, nearest
+from scaling.fit import Fit, Predictions, Rows, fit_law
+from scaling.intervals import ENOUGH_DOF, Interval, generator
+from scaling.laws import law_over
+from scaling.optimum import Optimum, Valley, ValleyNoise, find_optimum, valley_noise
+from scaling.solver import Objective
+from scaling.transfer import Comparison, Transfer, compare, optimum_rows, transfer
+from sweeps.errors import SweeplawError
+from sweeps.expressions import compile_expression
+from sweeps.schema import FitSpec, LawSpec, Spec
+
+SCHEMA = 1
+Point = dict[str, Any]
+FACTS = ("n_params", "flops", "tokens", "bytes")
+FIXED = {"run", "status", "outcome", "seconds", *FACTS}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One scale of one group: its axis values, its comparison, and every number that goes with it.
+
+    `facts` holds what a law may be over (axes, derived names, n_params, flops, tokens).
+    """
+
+    at: Point
+    group: Point
+    facts: Point
+
+    @property
+    def place(self) -> str:
+        return ", ".join(f"{k} {_text(v)}" for k, v in (self.at | self.group).items())
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """The replicate mean of a cell without tuned hyperparameters; stderr from the pooled noise."""
+
+    cell: Cell
+    mean: float
+    stderr: float | None
+    n: int
+    dof: float
+    noise: float | None  # of one run, in units of log(mean) or of the mean
+
+
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """The replicate mean at one value of the tuned hyperparameters."""
+
+    cell: Cell
+    tune: Point
+    mean: float | None
+    stderr: float | None
+    n: int
+    diverged: int
+
+
+@dataclass(frozen=True)
+class CellOptimum:
+    cell: Cell
+    tune: str
+    optimum: Optimum
+
+
+@dataclass(frozen=True)
+class LawFit:
+    """A law of one group, `of` a metric or `<tune>.optimum`; None for the fit: there was nothing to fit."""
+
+    name: str
+    of: str
+    over: str
+    group: Point
+    fit: Fit
+
+
+@dataclass(frozen=True)
+class LawPrediction:
+    """A fit's answer at one place; observed is there for held-out cells only."""
+
+    fit: LawFit
+    at: Point
+    value: float
+    lo: float | None
+    hi: float | None
+    basis: str
+    observed: float | None = None
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything that a sweep's results say, ready for a report or for the store."""
+
+    sweep: str
+    of: str
+    goal: str
+    level: float
+    runs: dict[str, int]
+    cells: list[MeasuredCell] = field(default_factory=list)
+    points: list[MeasuredPoint] = field(default_factory=list)
+    optima: list[CellOptimum] = field(default_factory=list)
+    fits: list[LawFit] = field(default_factory=list)
+    predictions: list[LawPrediction] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers, lists and texts at full precision; values that were refused are absent."""
+        return {
+            "schema": SCHEMA, "sweep": self.sweep, "of": self.of, "goal": self.goal, "level": self.level,
+            "runs": dict(self.runs),
+            "cells": [_cell_json(c) for c in self.cells],
+            "points": [_point_json(p) for p in self.points],
+            "optima": [_optimum_json(o) for o in self.optima],
+            "fits": [_fit_json(f) for f in self.fits],
+            "predictions": [_prediction_json(p, self.level) for p in self.predictions],
+            "transfer": [_transfer_json(t) for t in self.transfers],
+            "comparisons": [_comparison_json(c) for c in self.comparisons],
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def analyse(spec: Spec, results: pl.DataFrame, seed: int = 0) -> Analysis:
+    """Reduces, fits and predicts what `spec` asks of `results`, one row per run.
+
+    `results` has the columns run, status, one per axis, compare, tune and replicate name, derived names and facts,
+    and the metric. The same rows give the same numbers, bit for bit, in any order.
+
+    Raises AnalysisError where a column that the spec needs is missing or holds nothing.
+    """
+    return _Work(spec, results, seed).run()
+
+
+class _Work:
+    def __init__(self, spec: Spec, results: pl.DataFrame, seed: int) -> None:
+        self.spec, self.seed = spec, seed
+        self.want = spec.fit or FitSpec()
+        self.axes, self.compare = list(spec.axes), list(spec.compare)
+        self.tune, self.replicates = list(spec.tune), list(spec.replicates)
+        self.names = [*self.axes, *self.compare, *self.tune, *self.replicates]
+        self.frame = self._sorted(results)
+        self.notes: list[str] = []
+        self.reduced: dict[str, _Reduced] = {}
+
+    def _sorted(self, results: pl.DataFrame) -> pl.DataFrame:
+        for name in ("run", "status", *self.names):
+            if name not in results.columns:
+                raise AnalysisError(
+                    f"results have no column {name!r}, which the spec names.{nearest(name, results.columns)}"
+                )
+        return results.sort([*self.names, "run"], nulls_last=True, maintain_order=False)
+
+    def run(self) -> Analysis:
+        main = self.of(self.want.of)
+        fits, predictions = self._laws()
+        transfers, comparisons = self._transfers(main)
+        self._count(main)
+        return Analysis(
+            self.spec.name, self.want.of, self.want.goal, self.want.level, reduce.tally(main.runs), main.cells,
+            main.points, main.optima, fits, predictions, transfers, comparisons, list(dict.fromkeys(self.notes)),
+        )  # fmt: skip
+
+    def of(self, metric: str) -> _Reduced:
+        if metric not in self.reduced:
+            self.reduced[metric] = _Reduced(self, metric)
+        return self.reduced[metric]
+
+    def _count(self, main: _Reduced) -> None:
+        tally = reduce.tally(main.runs)
+        left = ", ".join(f"{tally[k]} {k}" for k in ("diverged", "failed", "missing") if tally[k])
+        if left:
+            self.notes.insert(0, f"{tally['done']} of {len(main.runs)} runs enter; left out: {left}.")
+        silent = main.runs.filter((pl.col("status") == "done") & (pl.col("outcome") == "missing"))
+        if len(silent):
+            self.notes.append(f"{len(silent)} finished runs have no {main.metric}.")
+        if main.unstable:
+            self.notes.append(
+                f"{len(main.unstable)} places where some replicates diverged are left out of means: "
+                f"{'; '.join(main.unstable[:3])}{'; …' if len(main.unstable) > 3 else ''}."
+            )
+
+    # laws
+
+    def _laws(self) -> tuple[list[LawFit], list[LawPrediction]]:
+        fits: list[LawFit] = []
+        predictions: list[LawPrediction] = []
+        for law in self.want.laws:
+            groups = self._groups(law.over, law)
+            if not groups:
+                self.notes.append(f"law {law.law} over {law.over}: {law.over} has no numbers to be over.")
+            for group, cells in groups.items():
+                fit = self._fit(law, dict(group), cells)
+                if fit is not None:
+                    fits.append(fit[0])
+                    predictions += fit[1]
+        return fits, predictions
+
+    def _groups(self, over: str, law: LawSpec) -> dict[tuple[tuple[str, Any], ...], list[Cell]]:
+        """Cells with a value of `over`, by comparison and by the axes that are not tied to it."""
+        cells = self.of(self._metric(law)).all_cells
+        known = {k for c in cells for k in c.facts}
+        if over not in known:
+            raise AnalysisError(f"law {law.law!r} is over {over!r}, which no result has.{nearest(over, known)}")
+        free = [a for a in self.axes if a != over and not self._tied(a, over, cells)]
+        groups: dict[tuple[tuple[str, Any], ...], list[Cell]] = {}
+        for cell in cells:
+            if _number(cell.facts.get(over)) is not None:
+                key = tuple(cell.group.items()) + tuple((a, cell.at[a]) for a in free)
+                groups.setdefault(key, []).append(cell)
+        return groups
+
+    def _tied(self, axis: str, over: str, cells: Sequence[Cell]) -> bool:
+        """Whether `axis` moves with `over`, so that it does not make groups of its own."""
+        if over in self.axes:
+            together = any({axis, over} <= set(names) for names in self.spec.zip)
+            return together or self.spec.axes[axis].expr is not None or self._follows(over, axis)
+        seen: dict[Any, Any] = {}
+        return all(
+            seen.setdefault((tuple(c.group.items()), c.facts.get(over)), c.at[axis]) == c.at[axis] for c in cells
+        )
+
+    def _follows(self, over: str, axis: str) -> bool:
+        expr = self.spec.axes[over].expr
+        return expr is not None and axis in compile_expression(expr).names
+
+    def _metric(self, law: LawSpec) -> str:
+        of = law.of or self.want.of
+        return self.want.of if of.endswith(".optimum") else of
+
+    def _fit(self, law: LawSpec, group: Point, cells: list[Cell]) -> tuple[LawFit, list[LawPrediction]] | None:
+        of = law.of or self.want.of
+        reduced = self.of(self._metric(law))
+        rows = reduced.rows(of, law.over, cells)
+        held = [self._held_out(row.cell) for row in rows]
+        train = [row for row, out in zip(rows, held, strict=True) if not out]
+        name = law.name or f"{law.law}({of} over {law.over})"
+        form = law_over(law.law, law.over)
+        try:
+            fit = fit_law(
+                form, _rows(train), draws=self.want.bootstrap, level=self.want.level,
+                seed=int(generator(self.seed, name, *group.items()).integers(2**31)),
+            )  # fmt: skip
+        except AnalysisError as error:
+            fit = Fit(form, "refused", (str(error),), _rows(train), Objective(), level=self.want.level)
+        lost = len(cells) - len(rows)
+        if lost:
+            fit = _also(fit, f"{lost} of {len(cells)} cells have no {of} and are left out.")
+        made = LawFit(name, of, law.over, group, fit)
+        if not fit.params:
+            return made, []
+        scored = [self._score(made, row) for row, out in zip(rows, held, strict=True) if out]
+        return made, scored + self._predict(made, reduced.run_noise(of, train))
+
+    def _held_out(self, cell: Cell) -> bool:
+        rule = self.want.hold_out
+        if rule is None:
+            return False
+        names = cell.facts | cell.at | cell.group
+        if isinstance(rule, str):
+            try:
+                return bool(compile_expression(rule)(names))
+            except SweeplawError as error:
+                raise AnalysisError(f"fit.hold_out: {error}") from None
+        for name in rule:
+            if name not in names:
+                raise AnalysisError(f"fit.hold_out: no {name!r} among the results.{nearest(name, names)}")
+        return all(_same(names[k], v) for k, v in rule.items())
+
+    def _score(self, fit: LawFit, row: _Row) -> LawPrediction:
+        answer = fit.fit.predict(np.array([row.x]), noise=row.relative)
+        at = dict(row.cell.at) | {fit.over: row.cell.facts[fit.over]}
+        return _prediction(fit, {k: v for k, v in at.items() if k not in fit.group}, answer, row.y, True)
+
+    def _predict(self, fit: LawFit, noise: float) -> list[LawPrediction]:
+        out = []
+        for point in self.spec.predict:
+            if any(k in fit.group and not _same(fit.group[k], v) for k, v in point.items()):
+                continue
+            x = self._place(fit.over, point | fit.group)
+            if x is None:
+                self.notes.append(f"predict {_point_text(point)}: {fit.name} needs {fit.over}, which it doesn't give.")
+                continue
+            answer = fit.fit.predict(np.array([x]), noise=noise)
+            at = {k: v for k, v in point.items() if k not in fit.group}
+            out.append(_prediction(fit, at | {fit.over: point.get(fit.over, x)}, answer, None, False))
+        return out
+
+    def _place(self, over: str, point: Point) -> float | None:
+        """The value of a law's axis at a point: given, or derived from what is given."""
+        if over in point:
+            return _number(point[over])
+        derived = self.spec.derive.get(over)
+        expr = derived.expr if derived is not None else getattr(self.spec.axes.get(over), "expr", None)
+        if expr is None:
+            return None
+        try:
+            rule = compile_expression(expr)
+            return _number(rule(point)) if rule.names <= point.keys() else None
+        except SweeplawError:
+            return None
+
+    # transfer
+
+    def _transfers(self, main: _Reduced) -> tuple[list[Transfer], list[Comparison]]:
+        transfers: list[Transfer] = []
+        comparisons: list[Comparison] = []
+        for tune in self.tune:
+            for axis in self.axes:
+                found = self._by_group(main, tune, axis)
+                transfers += [
+                    transfer(
+                        tune, axis, dict(key), sorted(o.items()),
+                        level=self.want.level, seed=self.seed, draws=self.want.bootstrap,
+                    )
+                    for key, o in found.items()
+                ]  # fmt: skip
+                comparisons += self._comparisons(tune, axis, found)
+        return transfers, comparisons
+
+    def _by_group(
+        self, main: _Reduced, tune: str, axis: str
+    ) -> dict[tuple[tuple[str, Any], ...], dict[float, Optimum]]:
+        """Optima over one numeric axis, by comparison and the axes not tied to it; groups of one scale left out."""
+        free = [a for a in self.axes if a != axis and not self._tied(a, axis, main.all_cells)]
+        found: dict[tuple[tuple[str, Any], ...], dict[float, Optimum]] = {}
+        for item in main.optima:
+            x = _number(item.cell.at[axis])
+            if item.tune == tune and x is not None and x > 0:
+                key = tuple(item.cell.group.items()) + tuple((a, item.cell.at[a]) for a in free)
+                found.setdefault(key, {})[x] = item.optimum
+        return {k: v for k, v in found.items() if len(v) > 1}
+
+    def _comparisons(
+        self, tune: str, axis: str, found: Mapping[tuple[tuple[str, Any], ...], dict[float, Optimum]]
+    ) -> list[Comparison]:
+        out = []
+        for (a, first), (b, second) in combinations(found.items(), 2):
+            if [p for p in a if p[0] in self.axes] != [p for p in b if p[0] in self.axes]:
+                continue
+            made = compare(tune, axis, (dict(a), first), (dict(b), second), self.want.level)
+            if made is not None:
+                out.append(made)
+        return out
+
+
+@dataclass(frozen=True)
+class _Row:
+    cell: Cell
+    x: float
+    y: float
+    stderr: float | None
+    dof: float
+
+    @property
+    def relative(self) -> float:
+        return 0.0 if self.stderr is None else self.stderr / abs(self.y)
+
+
+class _Reduced:
+    """One metric through the first two reductions: replicates, then tune."""
+
+    def __init__(self, work: _Work, metric: str) -> None:
+        self.work, self.metric = work, metric
+        self.runs = self._outcomes()
+
+    def _outcomes(self) -> pl.DataFrame:
+        frame, metric = self.work.frame, self.metric
+        others = [
+            c for c in frame.columns if c not in FIXED and c not in self.work.names and frame[c].dtype.is_numeric()
+        ]
+        if metric not in frame.columns:
+            raise AnalysisError(f"no run has logged {metric!r}.{nearest(metric, others)}")
+        runs = reduce.outcomes(frame, metric)
+        if not (runs["outcome"] == "done").any():
+            tally = reduce.tally(runs)
+            if (frame["status"] == "done").any():
+                raise AnalysisError(f"no finished run has logged {metric!r}.{nearest(metric, set(others) - {metric})}")
+            counts = ", ".join(f"{v} {k}" for k, v in tally.items() if v) or "none were selected"
+            raise AnalysisError(f"no run has finished with a {metric}: {counts}.")
+        return runs
+
+    @cached_property
+    def all_cells(self) -> list[Cell]:
+        work = self.work
+        keys = [*work.axes, *work.compare]
+        extra = [c for c in self.runs.columns if c not in keys and self._fact(c)]
+        aggregates = [pl.col(c).mean().alias(c) for c in extra]
+        if not keys:
+            rows = self.runs.select(aggregates).rows(named=True) if extra else [{}]
+        else:
+            rows = self.runs.group_by(keys, maintain_order=True).agg(aggregates).rows(named=True)
+        out = []
+        for row in rows:
+            at = {a: row[a] for a in work.axes}
+            facts = at | {c: row[c] for c in extra if row[c] is not None}
+            out.append(Cell(at, {c: row[c] for c in work.compare}, facts))
+        return out
+
+    def _fact(self, column: str) -> bool:
+        work = self.work
+        if column in work.tune or column in work.replicates or column in ("run", "status", "outcome", "seconds"):
+            return False
+        return column != self.metric and self.runs[column].dtype.is_numeric()
+
+    def _of_cell(self, frame: pl.DataFrame, cell: Cell) -> pl.DataFrame:
+        for name, value in (cell.at | cell.group).items():
+            frame = frame.filter(pl.col(name).eq_missing(pl.lit(value)))
+        return frame
+
+    @cached_property
+    def log(self) -> bool:
+        """Whether the metric is positive everywhere, so that its logarithm is fitted."""
+        return bool((self.runs[self.metric].drop_nulls() > 0).all())
+
+    @cached_property
+    def unstable(self) -> list[str]:
+        """Where some replicates diverged and others did not: such a mean is not used."""
+        keys = [*self.work.axes, *self.work.compare, *self.work.tune]
+        cells = reduce.mean(self.runs, keys, self.metric).filter((pl.col("n_diverged") > 0) & (pl.col("n") > 0))
+        return [_point_text({k: row[k] for k in keys}) for row in cells.rows(named=True)]
+
+    # without tune
+
+    @cached_property
+    def cells(self) -> list[MeasuredCell]:
+        if self.work.tune:
+            return []
+        work = self.work
+        by = [*work.axes, *work.compare]
+        out: list[MeasuredCell] = []
+        means = reduce.mean(self.runs, by, self.metric)
+        noises = self._group_noises(by)
+        for cell in self.all_cells:
+            row = self._of_cell(means, cell).row(0, named=True)
+            if not row["n"] or row["n_diverged"]:
+                continue
+            noise = noises[tuple(cell.group.values())]
+            level = abs(row["value"]) if self.log else 1.0
+            stderr = None if noise.sd is None else level * noise.sd / math.sqrt(row["n"])
+            out.append(MeasuredCell(cell, row["value"], stderr, row["n"], noise.dof, noise.sd))
+        return out
+
+    def _group_noises(self, by: Sequence[str]) -> dict[tuple[Any, ...], reduce.Noise]:
+        """Replicate noise by comparison; pooled over all where a group alone has too little."""
+        pooled = reduce.pooled_noise(self.runs, by, self.metric, self.log)
+        out = {}
+        for cell in self.all_cells:
+            key = tuple(cell.group.values())
+            if key not in out:
+                own = reduce.pooled_noise(self._of_cell(self.runs, Cell({}, cell.group, {})), by, self.metric, self.log)
+                out[key] = own if own.dof >= ENOUGH_DOF else pooled
+        return out
+
+    # with tune
+
+    @cached_property
+    def points(self) -> list[MeasuredPoint]:
+        work = self.work
+        if not work.tune:
+            return []
+        out = []
+        means = reduce.mean(self.runs, [*work.axes, *work.compare, *work.tune], self.metric)
+        for cell in self.all_cells:
+            for row in self._of_cell(means, cell).rows(named=True):
+                tune = {t: row[t] for t in work.tune}
+                out.append(MeasuredPoint(cell, tune, row["value"], row["stderr"], row["n"], row["n_diverged"]))
+        return out
+
+    @cached_property
+    def optima(self) -> list[CellOptimum]:
+        out = []
+        for tune in self.work.tune:
+            valleys = [(cell, self._valley(tune, cell)) for cell in self.all_cells]
+            pooled = valley_noise([v for _, v in valleys])
+            noises: dict[tuple[Any, ...], ValleyNoise] = {}
+            for cell, valley in valleys:
+                key = tuple(cell.group.values())
+                if key not in noises:
+                    own = valley_noise([v for c, v in valleys if c.group == cell.group])
+                    enough = own.source == pooled.source and own.dof >= ENOUGH_DOF
+                    noises[key] = own if enough else pooled
+                rng = generator(self.work.seed, "optimum", self.metric, tune, cell.place)
+                found = find_optimum(
+                    valley, noises[key], draws=self.work.want.bootstrap, level=self.work.want.level, rng=rng
+                )
+                out.append(CellOptimum(cell, tune, found))
+        return out
+
+    def _valley(self, tune: str, cell: Cell) -> Valley:
+        """The response against `tune`; over other tuned names the best of each value stands (their profile)."""
+        frame = self._of_cell(self.runs, cell)
+        values = frame[tune]
+        if not values.dtype.is_numeric() or (values.drop_nulls() <= 0).any() or values.null_count():
+            raise AnalysisError(
+                f"tune {tune!r} at {cell.place}: its values must be positive numbers to have an optimum."
+            )
+        others = [t for t in self.work.tune if t != tune]
+        labels = sorted({tuple(r) for r in frame.select(self.work.replicates).rows()}, key=str) or [()]
+        x = np.array(sorted(values.unique().to_list()), dtype=float)
+        table = np.full((len(x), len(labels)), np.nan)
+        unstable = np.zeros(len(x), dtype=bool)
+        for i, value in enumerate(x):
+            here = self._profile(frame.filter(pl.col(tune).cast(pl.Float64) == value), others)
+            unstable[i] = (here["outcome"] == "diverged").any()
+            self._fill(table[i], here, labels)
+        return Valley(tune, cell.place, x, table, unstable, self.work.want.goal)
+
+    def _profile(self, here: pl.DataFrame, others: Sequence[str]) -> pl.DataFrame:
+        """The rows of the best setting of the other tuned names; all rows where there are none."""
+        if not others:
+            return here
+        means = reduce.mean(here, others, self.metric).filter((pl.col("n") > 0) & (pl.col("n_diverged") == 0))
+        if not len(means):
+            return here
+        best = means.sort("value", descending=self.work.want.goal == "max").row(0, named=True)
+        return here.filter([pl.col(t).eq_missing(pl.lit(best[t])) for t in others])
+
+    def _fill(self, row: Floats, here: pl.DataFrame, labels: Sequence[tuple[Any, ...]]) -> None:
+        """Responses by replicate; two runs of one replicate count as their mean."""
+        seen: dict[tuple[Any, ...], list[float]] = {}
+        for run in here.filter(pl.col("outcome") == "done").rows(named=True):
+            key = tuple(run[r] for r in self.work.replicates)
+            seen.setdefault(key, []).append(run[self.metric])
+        for j, label in enumerate(labels):
+            if label in seen:
+                row[j] = math.fsum(seen[label]) / len(seen[label])
+
+    # rows of a law
+
+    def rows(self, of: str, over: str, cells: Sequence[Cell]) -> list[_Row]:
+        """What a law of `of` over `over` sees of `cells`, ascending; cells without a value are left out."""
+        chosen = {id(c) for c in cells}
+        found = self._optimum_rows(of, over) if of.endswith(".optimum") else self._metric_rows(over)
+        return sorted((r for r in found if id(r.cell) in chosen), key=lambda r: (r.x, r.cell.place))
+
+    def _optimum_rows(self, of: str, over: str) -> list[_Row]:
+        tune = of.removesuffix(".optimum")
+        if tune not in self.work.tune:
+            raise AnalysisError(f"law of {of!r}: the spec tunes no {tune!r}.{nearest(tune, self.work.tune)}")
+        out = []
+        for item in self.optima:
+            if item.tune == tune and item.optimum.status == "ok":
+                x = float(item.cell.facts[over])
+                rows = optimum_rows([(x, item.optimum)])
+                stderr = None if rows.stderr is None else float(rows.stderr[0])
+                out.append(_Row(item.cell, x, float(rows.y[0]), stderr, rows.dof))
+        return out
+
+    def _metric_rows(self, over: str) -> list[_Row]:
+        if not self.work.tune:
+            return [_Row(c.cell, float(c.cell.facts[over]), c.mean, c.stderr, c.dof) for c in self.cells]
+        first = self.work.tune[0]
+        return [
+            _Row(o.cell, float(o.cell.facts[over]), o.optimum.loss, o.optimum.loss_stderr, o.optimum.noise.dof)
+            for o in self.optima
+            if o.tune == first and o.optimum.loss is not None
+        ]
+
+    def run_noise(self, of: str, rows: Sequence[_Row]) -> float:
+        """The relative noise of one new run of the metric; a hyperparameter's optimum has none."""
+        if of.endswith(".optimum") or not rows:
+            return 0.0
+        chosen = {id(r.cell) for r in rows}
+        if self.work.tune:
+            noises = [
+                math.hypot(o.optimum.noise.within or 0.0, o.optimum.noise.common)
+                for o in self.optima
+                if id(o.cell) in chosen
+            ]
+        else:
+            noises = [c.noise or 0.0 for c in self.cells if id(c.cell) in chosen]
+        return max(noises, default=0.0)
+
+
+def _rows(rows: Sequence[_Row]) -> Rows:
+    known = all(r.stderr is not None for r in rows) and bool(rows)
+    stderr = np.array([r.stderr for r in rows], dtype=float) if known else None
+    dof = min((r.dof for r in rows), default=0.0)
+    return Rows(np.array([r.x for r in rows]), np.array([r.y for r in rows]), stderr, dof,
+                tuple(r.cell.place for r in rows))  # fmt: skip
+
+
+def _also(fit: Fit, sentence: str) -> Fit:
+    return replace(fit, why=(*fit.why, sentence))
+
+
+def _prediction(fit: LawFit, at: Point, answer: Predictions, observed: float | None, held: bool) -> LawPrediction:
+    lo = None if answer.lo is None else float(answer.lo[0])
+    hi = None if answer.hi is None else float(answer.hi[0])
+    return LawPrediction(fit, at, float(answer.value[0]), lo, hi, answer.basis, observed, held)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether a coordinate is the value, or among the values, that a spec names."""
+    if isinstance(b, list | tuple):
+        return any(_same(a, part) for part in b)
+    one, other = _number(a), _number(b)
+    return bool(a == b) if one is None or other is None else math.isclose(one, other, rel_tol=1e-9)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _point_text(point: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k} {_text(v)}" for k, v in point.items())
+
+
+# JSON
+
+
+def _present(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Without what is None or not finite."""
+    return {k: v for k, v in items if v is not None and not (isinstance(v, float) and not math.isfinite(v))}
+
+
+def _cell_json(c: MeasuredCell) -> dict[str, Any]:
+    rest = {"mean": c.mean, "stderr": c.stderr, "n": c.n}
+    return {"group": c.cell.group, "at": c.cell.at} | _present(rest.items())
+
+
+def _point_json(p: MeasuredPoint) -> dict[str, Any]:
+    rest = {"mean": p.mean, "stderr": p.stderr, "n": p.n, "diverged": p.diverged}
+    return {"group": p.cell.group, "at": p.cell.at, "tune": p.tune} | _present(rest.items())
+
+
+def _optimum_json(item: CellOptimum) -> dict[str, Any]:
+    o = item.optimum
+    head = {"tune": item.tune, "group": item.cell.group, "at": item.cell.at, "status": o.status, "why": list(o.why)}
+    if o.status != "ok":
+        return head
+    rest = {
+        "value": o.value, "lo": o.lo, "hi": o.hi, "loss": o.loss, "loss_stderr": o.loss_stderr, "n_points": o.n_points,
+        "degree": o.degree, "window": list(o.window) if o.window else None, "curve": _curve_json(o),
+    }  # fmt: skip
+    return head | _present(rest.items())
+
+
+def _curve_json(o: Optimum, count: int = 33) -> dict[str, list[float]] | None:
+    """The fitted floor as points (hyperparameter, response), to draw it."""
+    if o.shape is None:
+        return None
+    u = np.linspace(o.shape.low[0], o.shape.high[0], count)
+    t = u - o.shape.centre[0]
+    height = np.polynomial.polynomial.polyval(t, o.shape.coefficients[0])
+    return {"x": (2.0**u).tolist(), "y": o.valley.response(height).tolist()}
+
+
+def _fit_json(f: LawFit) -> dict[str, Any]:
+    fit, law, d = f.fit, f.fit.law, f.fit.diagnostics
+    objective = {
+        "name": fit.objective.name, "residual": fit.objective.residual,
+        "delta": fit.objective.delta, "value": fit.value,
+    }  # fmt: skip
+    shown = {
+        "condition": d.condition, "rms": d.rms, "excess": d.excess, "model": d.model,
+        "unconverged_draws": d.unconverged_draws,
+    }  # fmt: skip
+    rows: dict[str, Any] = {"x": fit.rows.x.tolist(), "y": fit.rows.y.tolist(), "cells": list(fit.rows.ids)}
+    if fit.rows.stderr is not None:
+        rows["stderr"] = fit.rows.stderr.tolist()
+    return {
+        "name": f.name, "law": law.name, "formula": law.formula, "latex": law.latex, "of": f.of, "over": f.over,
+        "group": f.group, "status": fit.status, "why": list(fit.why), "objective": _present(objective.items()),
+        "n": len(fit.rows.x), "params": {k: v.to_json() for k, v in fit.params.items()}, "interval": d.method,
+        "diagnostics": _present(shown.items()), "rows": rows,
+    }  # fmt: skip
+
+
+def _prediction_json(p: LawPrediction, level: float) -> dict[str, Any]:
+    head = {"fit": p.fit.name, "law": p.fit.fit.law.name, "at": p.at, "group": p.fit.group, "of": p.fit.of}
+    rest = {"value": p.value, "lo": p.lo, "hi": p.hi, "level": level, "observed": p.observed}
+    return head | _present(rest.items()) | {"held_out": p.held_out, "basis": p.basis}
+
+
+def _transfer_json(t: Transfer) -> dict[str, Any]:
+    head = {"tune": t.tune, "axis": t.axis, "group": dict(t.group)} | _present([("from", t.start), ("to", t.end)])
+    if t.drift is not None and t.octaves is not None:
+        head |= _spread("drift", t.drift) | {"octaves": t.octaves.to_json()}
+    if t.exponent is not None:
+        head["exponent"] = t.exponent.to_json()
+    if t.cost is not None:
+        head |= _spread("cost", t.cost, "cost_")
+    return head | {"why": list(t.why)}
+
+
+def _spread(name: str, x: Interval, prefix: str = "") -> dict[str, Any]:
+    return _present([(name, x.value), (f"{prefix}lo", x.lo), (f"{prefix}hi", x.hi)])
+
+
+def _comparison_json(c: Comparison) -> dict[str, Any]:
+    return {
+        "tune": c.tune, "axis": c.axis, "a": dict(c.a), "b": dict(c.b), "from": c.start, "to": c.end,
+        "octaves_a": c.octaves_a.to_json(), "octaves_b": c.octaves_b.to_json(), "ratio": c.ratio.to_json(),
+        "verdict": c.verdict,
+    } | _present([("less_than_half", c.half)])  # fmt: skip
