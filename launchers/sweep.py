@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -25,6 +26,7 @@ from launchers.plan import Plan, plan_sweep
 from launchers.provenance import code_version, packages
 from sweeps.errors import SweeplawError, listed, nearest
 from sweeps.load import load
+from sweeps.schema import LawSpec
 
 EPILOG = (
     "Examples:  python -m launchers.sweep sweeps/hyperp_width.yaml --dry-run   |   "
@@ -101,6 +103,9 @@ def _fail(console: Console, message: str, as_json: bool) -> NoReturn:
 
 
 def _dry_run(plan: Plan, places: Places, as_json: bool) -> Exit:
+    from scaling.laws import check_name  # light; a formula is read only when something is fitted
+
+    _check_laws(plan, lambda law: check_name(law.law))
     settings = plan.loaded.spec.launcher
     workers, threads = pool_size(settings.workers, settings.threads, len(plan.runs))
     store = places.peek()
@@ -113,7 +118,19 @@ def _dry_run(plan: Plan, places: Places, as_json: bool) -> Exit:
     return Exit.OK
 
 
+def _check_laws(plan: Plan, read: Callable[[LawSpec], object]) -> None:
+    """Raises SpecError for a law that can't be fitted: better now than after the last run."""
+    for index, law in enumerate(plan.loaded.spec.fit.laws if plan.loaded.spec.fit else ()):
+        try:
+            read(law)
+        except SweeplawError as error:
+            raise plan.loaded.error(f"fit.laws.{index}.law", str(error)) from None
+
+
 def _run(plan: Plan, places: Places, retry_failed: bool, as_json: bool, console: Console) -> Exit:
+    from scaling.laws import law_over
+
+    _check_laws(plan, lambda law: law_over(law.law, law.over))
     with places.open() as store:
         for note in store.notes:
             console.print(Text(f"note: {note}"), soft_wrap=True)

@@ -129,12 +129,16 @@ class Analysis:
             "cells": [_cell_json(c) for c in self.cells],
             "points": [_point_json(p) for p in self.points],
             "optima": [_optimum_json(o) for o in self.optima],
-            "fits": [_fit_json(f) for f in self.fits],
+            "fits": [_fit_json(f, self._predicted(f)) for f in self.fits],
             "predictions": [_prediction_json(p, self.level) for p in self.predictions],
             "transfer": [_transfer_json(t) for t in self.transfers],
             "comparisons": [_comparison_json(c) for c in self.comparisons],
             "notes": list(self.notes),
         }  # fmt: skip
+
+    def _predicted(self, fit: LawFit) -> list[float]:
+        """The places of the law's axis that were predicted from `fit`."""
+        return [float(p.at[fit.over]) for p in self.predictions if p.fit is fit]
 
 
 def analyse(spec: Spec, results: pl.DataFrame, seed: int = 0) -> Analysis:
@@ -669,7 +673,7 @@ def _curve_json(o: Optimum, count: int = 33) -> dict[str, list[float]] | None:
     return {"x": (2.0**u).tolist(), "y": o.valley.response(height).tolist()}
 
 
-def _fit_json(f: LawFit) -> dict[str, Any]:
+def _fit_json(f: LawFit, predicted: Sequence[float]) -> dict[str, Any]:
     fit, law, d = f.fit, f.fit.law, f.fit.diagnostics
     objective = {
         "name": fit.objective.name, "residual": fit.objective.residual,
@@ -687,7 +691,22 @@ def _fit_json(f: LawFit) -> dict[str, Any]:
         "group": f.group, "status": fit.status, "why": list(fit.why), "objective": _present(objective.items()),
         "n": len(fit.rows.x), "params": {k: v.to_json() for k, v in fit.params.items()}, "interval": d.method,
         "diagnostics": _present(shown.items()), "rows": rows,
-    }  # fmt: skip
+    } | _present([("curve", _law_curve(fit, predicted))])  # fmt: skip
+
+
+def _law_curve(fit: Fit, predicted: Sequence[float], count: int = 49) -> list[dict[str, float]] | None:
+    """The law from its first row to its last prediction, with the interval of the law itself, without run noise."""
+    if not fit.params:
+        return None
+    x = np.geomspace(min([*fit.rows.x, *predicted]), max([*fit.rows.x, *predicted]), count)
+    answer = fit.predict(x)
+    lo = hi = np.full(count, np.nan)
+    if answer.lo is not None and answer.hi is not None:
+        lo, hi = answer.lo, answer.hi
+    return [
+        _present([("x", float(a)), ("value", float(v)), ("lo", float(b)), ("hi", float(t))])
+        for a, v, b, t in zip(x, answer.value, lo, hi, strict=True)
+    ]
 
 
 def _prediction_json(p: LawPrediction, level: float) -> dict[str, Any]:

@@ -518,7 +518,9 @@ def _law_note(fit: Json | None) -> str:
         return "no law"
     exponent = (fit.get("params") or {}).get("alpha") or {}
     value = finite(exponent.get("value"))
-    return "" if value is None else f"α {wording.interval(value, exponent.get('lo'), exponent.get('hi'))}"
+    lo, hi = finite(exponent.get("lo")), finite(exponent.get("hi"))
+    # An exponent without an interval is one that the data do not fix.
+    return "" if value is None or lo is None or hi is None else f"α {wording.interval(value, lo, hi)}"
 
 
 def _scale_figure(

@@ -340,8 +340,9 @@ class _Fitting:
                 notes.append(f"{p.name} is at its bound 0: the data show no such term.")
             elif p.linear and lo is not None and lo <= 1e-3 * abs(value[i]):
                 notes.append(f"{p.name} = {value[i]:.3g} [0, {hi:.3g}]: the data don't bound {p.name} from below.")
-            elif not p.linear:
-                notes += self._at_box(i, theta, draws)
+            elif not p.linear and (reached := self._at_box(i, theta, draws)):
+                notes += reached
+                out[p.name] = Interval(float(value[i]))  # the range, not the data, would make its interval
         return out, notes
 
     def _at_box(self, i: int, theta: Floats, draws: Floats | None) -> list[str]:

@@ -196,17 +196,22 @@ REGISTRY: dict[str, _Entry] = {
 }
 
 
+def check_name(text: str) -> None:
+    """Raises AnalysisError for a single word that is no registered law."""
+    if text not in REGISTRY and re.fullmatch(r"\s*[A-Za-z_]\w*\s*", text):
+        raise AnalysisError(f"law {text!r} is not known.{nearest(text.strip(), REGISTRY)}")
+
+
 @lru_cache(maxsize=128)
 def law_over(text: str, axis: str) -> Law:
     """The law `text`, a registered name or a formula over `axis`, as a function of `axis`.
 
     Raises AnalysisError for an unknown name, a formula that can't be read or one that doesn't use the axis.
     """
+    check_name(text)
     entry = REGISTRY.get(text)
     if entry is not None:
         return _analysed(text, axis, entry.formula, "x", entry.hints)
-    if re.fullmatch(r"\s*[A-Za-z_]\w*\s*", text):
-        raise AnalysisError(f"law {text!r} is not known.{nearest(text.strip(), REGISTRY)}")
     return _analysed(text, axis, text, axis, {})
 
 

@@ -71,12 +71,11 @@ def transfer(
 ) -> Transfer:
     """Reads the transfer of `tune` off `optima`, pairs of (axis value, optimum) ascending."""
     found = [(x, o) for x, o in optima if o.status == "ok"]
-    lost = [f"{axis} {x:g} has no optimum" for x, o in optima if o.status != "ok"]
-    said = (f"{', '.join(lost)}.",) if lost else ()
+    lost = ", ".join(f"{x:g}" for x, o in optima if o.status != "ok")
+    said = (f"no optimum at {axis} {lost}",) if lost else ()
     if len(found) < 2:
         grid = (optima[0][0], optima[-1][0]) if optima else (None, None)
-        few = f"{len(found)} optima along {axis}: no drift to read."
-        return Transfer(tune, axis, group, grid[0], grid[1], why=(*said, few))
+        return Transfer(tune, axis, group, grid[0], grid[1], why=said or (f"only one {axis}",))
     (start, one), (end, other) = found[0], found[-1]
     octaves = drift_octaves(one, other, level)
     cost, why = cost_of_transfer(one, other, level)
