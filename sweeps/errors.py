@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class SweeplawError(Exception):
@@ -101,3 +102,20 @@ def shown(text: object, limit: int = 60) -> str:
     """A value for a sentence, cut to `limit` characters."""
     whole = str(text)
     return whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
+
+
+def described(value: Any) -> str:
+    """What a value is, for a sentence: `the text 'x'`, `the number 3`, `a list`."""
+    if value is None:
+        return "null (an empty value)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f"the text '{shown(value, 40)}'"
+    if isinstance(value, int | float):
+        return f"the number {shown(value, 30)}"
+    if isinstance(value, list | tuple):
+        return "an empty list" if not value else "a list"
+    if isinstance(value, dict):
+        return "an empty mapping" if not value else "a mapping"
+    return f"a {type(value).__name__}"

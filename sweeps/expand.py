@@ -1,43 +1,50 @@
-"""A spec to cells: the template is read once and filled for every combination of values.
+"""From a spec to its cells: each a full configuration of its own, with the coordinates that led to it.
 
-Order within a cell: axes (listed, then by expression), compare, tune, replicates; interpolations; derived and
-solved quantities in the order of their dependence; conditions.
+The template is resolved once; a cell is a copy of it, filled. The order is: axes, axes by `expr`,
+interpolations, solved and derived values in the order they need each other, `where`.
 """
 
 from __future__ import annotations
 
+import itertools
 import marshal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps import interpolate, paths
-from sweeps.errors import ExpressionError, Impossible, NoValue, shown
-from sweeps.expressions import Expression, compile_equation, compile_expression
-from sweeps.grid import grid_values
-from sweeps.interpolate import Template
+from sweeps import paths
+from sweeps import solve as solving
+from sweeps.errors import ExpressionError, Impossible, NoValue, SweeplawError, shown
+from sweeps.interpolate import InterpolationError
 from sweeps.load import LoadedSpec
 from sweeps.paths import Parts
-from sweeps.places import derived_place, grid_place, settings
-from sweeps.schema import FACTS, Scalar, Solve, Spec
-from sweeps.solve import NoSolution, solve
+from sweeps.plan import Choice, Plan, Step, make_plan
+from sweeps.schema import FACTS, Scalar
 
+# config -> {n_params, flops, tokens, bytes} as far as known; ValueError(text) for an impossible configuration.
+# It must not change the configuration.
 Facts = Callable[[dict[str, Any]], Mapping[str, float | None]]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of a sweep: its coordinates by name, what was derived, and the filled configuration."""
+    """One configuration to run.
+
+    `coords` has an entry for each axis, comparison, tuned value and replicate (the label, for named
+    settings), `derived` one for each derived and solved value. `facts` is what the task says of the
+    configuration, empty if it wasn't asked. Nothing in `config` is shared with another cell.
+    """
 
     coords: dict[str, Scalar]
     derived: dict[str, Scalar]
     config: dict[str, Any]
+    facts: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Infeasible:
-    """A point that will not run, and why."""
+    """A cell that can't be, or that `where` cut, and why."""
 
     coords: dict[str, Scalar]
     reason: str
@@ -45,265 +52,230 @@ class Infeasible:
 
 @dataclass(frozen=True)
 class Expansion:
+    """All cells of a spec, in the order of the product (the last axis changes fastest)."""
+
     cells: list[Cell]
     infeasible: list[Infeasible]
 
 
 def expand(loaded: LoadedSpec, facts: Facts | None = None) -> Expansion:
-    """All cells of a spec. `facts` tells what a configuration is, for expressions that ask; its ValueErrors are
-    reasons why a cell is infeasible.
+    """The cells of a spec. `facts` is asked when an expression needs it, and once for each final cell.
 
-    Raises SpecError when an expression makes no sense, or asks for facts that nobody tells.
+    A cell is infeasible if `facts` raises ValueError, an equation has no solution, an expression no value,
+    or a `where` condition is false. Raises SpecError for mistakes that are not a matter of one cell: an
+    expression of the wrong kind, or one that needs facts when there are none.
     """
-    return _Expander(loaded, facts).run()
+    filler = _Filler(loaded, make_plan(loaded.spec), facts)
+    result = Expansion([], [])
+    for combination in itertools.product(*filler.plan.factors):
+        outcome = filler.fill(combination)
+        if isinstance(outcome, Cell):
+            result.cells.append(outcome)
+        else:
+            result.infeasible.append(outcome)
+    return result
 
 
-@dataclass(frozen=True)
-class _Factor:
-    """One factor of the product: names, and for each choice their values and what it writes."""
+class _Scope(dict[str, Any]):
+    """The names an expression sees: coordinates and derived values, then the configuration, then facts."""
 
-    names: tuple[str, ...]
-    choices: Sequence[tuple[tuple[Scalar, ...], Sequence[tuple[Parts, Any]]]]
+    __slots__ = ("_facts", "config", "known")
 
+    def __init__(self, facts: Facts | None, config: dict[str, Any]) -> None:
+        super().__init__()
+        self._facts = facts
+        self.config = config
+        self.known: Mapping[str, float | None] | None = None
 
-@dataclass(frozen=True)
-class _Step:
-    """Something computed in every cell: an axis by expression, a derived or a solved quantity."""
-
-    name: str
-    key: str  # of the spec, for errors
-    place: Parts | None
-    reads: frozenset[str]
-    value: Callable[[_Names], Scalar]
-    refill: list[Template]  # interpolations that read `place`
-
-
-class _Expander:
-    def __init__(self, loaded: LoadedSpec, facts: Facts | None) -> None:
-        self.loaded, self.spec, self.facts = loaded, loaded.spec, facts
-        self.templates = interpolate.ordered(interpolate.templates(self.spec.base))
-        self.factors = [*_grid_factors(self.spec), *_compare_factors(self.spec), *_replicate_factors(self.spec)]
-        self.ties = self._ordered([self._tie(s, n) for s in ("axes", "tune") for n in getattr(self.spec, s)])
-        self.steps = self._ordered(
-            [self._derive(n) for n in self.spec.derive] + [self._solve(n) for n in self.spec.solve]
-        )
-        self.conditions = [(text, compile_expression(text)) for text in self.spec.where]
-        self.base = marshal.dumps(self.spec.base)
-        self.names = [name for factor in self.factors for name in factor.names]
-        self.order = [*self.spec.axes, *self.spec.compare, *self.spec.tune, *self.spec.replicates]
-        if facts is None:
-            self._needs_no_facts()
-
-    def _needs_no_facts(self) -> None:
-        own = {*self.order, *self.spec.derive, *self.spec.solve}
-        readers = [(step.key, step.reads) for step in self.steps]
-        readers += [(f"where.{i}", condition.names) for i, (_, condition) in enumerate(self.conditions)]
-        for key, reads in readers:
-            for name in sorted(reads & set(FACTS) - own):
-                raise self.loaded.error(
-                    key,
-                    f"`{name}` is not known: {self.spec.task.partition(':')[0]} has no estimate(config) that tells it",
-                )
-
-    # -- what is computed in a cell -----------------------------------------------------------------
-
-    def _tie(self, section: str, name: str) -> _Step | None:
-        grid = getattr(self.spec, section)[name]
-        if grid.expr is None:
-            return None
-        return self._step(name, f"{section}.{name}.expr", grid_place(name, grid), compile_expression(grid.expr))
-
-    def _derive(self, name: str) -> _Step:
-        derived = self.spec.derive[name]
-        return self._step(
-            name, f"derive.{name}", derived_place(self.spec, name, derived), compile_expression(derived.expr)
-        )
-
-    def _step(self, name: str, key: str, place: Parts | None, expression: Expression) -> _Step:
-        return _Step(name, key, place, expression.names, _value_of(expression), self._refill(place))
-
-    def _solve(self, name: str) -> _Step:
-        wanted = self.spec.solve[name]
-        place = paths.split(wanted.path or name)
-        left, right = compile_equation(wanted.equation)
-        refill = self._refill(place)
-
-        def value(names: _Names) -> Scalar:
-            def sides(x: float) -> tuple[float, float]:
-                names.put(name, x, place, refill)
-                return left.number(names), right.number(names)
-
-            return _solved(name, wanted, sides)
-
-        return _Step(name, f"solve.{name}", place, (left.names | right.names) - {name}, value, refill)
-
-    def _refill(self, place: Parts | None) -> list[Template]:
-        return interpolate.affected(self.templates, [place]) if place else []
-
-    def _ordered(self, steps: Sequence[_Step | None]) -> list[_Step]:
-        """Each step after those it reads, otherwise as written."""
-        waiting = [step for step in steps if step is not None]
-        names = {step.name: step for step in waiting}
-        done: list[_Step] = []
-        while waiting:
-            left = {step.name for step in waiting}
-            ready = next((s for s in waiting if not (s.reads - {s.name}) & left), None)
-            if ready is None:
-                first = waiting[0]
-                others = ", ".join(sorted(f"`{n}`" for n in first.reads & set(names)))
-                raise self.loaded.error(
-                    first.key, f"`{first.name}` and {others} are computed from each other, in a circle"
-                )
-            waiting.remove(ready)
-            done.append(ready)
-        return done
-
-    # -- filling ----------------------------------------------------------------------------------------
-
-    def run(self) -> Expansion:
-        cells: list[Cell] = []
-        infeasible: list[Infeasible] = []
-        for chosen in product(*(factor.choices for factor in self.factors)):
-            values = dict(zip(self.names, (v for choice in chosen for v in choice[0]), strict=True))
-            names = _Names(values, marshal.loads(self.base), self.facts)
-            for _, writes in chosen:
-                for place, value in writes:
-                    paths.write(names.config, place, value)
-            reason = self._fill(names)
-            coords = {name: names.given.get(name) for name in self.order}
-            if reason is None:
-                derived = {step.name: names.given[step.name] for step in self.steps}
-                cells.append(Cell(coords, derived, names.config))
-            else:
-                infeasible.append(Infeasible(coords, reason))
-        return Expansion(cells, infeasible)
-
-    def _fill(self, names: _Names) -> str | None:
-        """Compute what a cell computes; the reason when it is infeasible."""
-        for template in self.templates:
-            template.fill(names.config)
-        for step in (*self.ties, *self.steps):
-            try:
-                value = step.value(names)
-            except (NoValue, NoSolution) as error:
-                return f"{step.name}: {error}" if not isinstance(error, Impossible) else str(error)
-            except ExpressionError as error:
-                raise self.loaded.error(step.key, str(error)) from None
-            names.put(step.name, value, step.place, step.refill)
-        return self._cut(names)
-
-    def _cut(self, names: _Names) -> str | None:
-        for index, (text, condition) in enumerate(self.conditions):
-            try:
-                if not condition.truth(names):
-                    return f"cut by where: {shown(text)}"
-            except Impossible as error:
-                return str(error)
-            except NoValue as error:
-                return f"where: {error}"
-            except ExpressionError as error:
-                raise self.loaded.error(f"where.{index}", str(error)) from None
-        return None
-
-
-class _Names(Mapping[str, Any]):
-    """What expressions read in one cell: values by name, facts of the configuration, and its places."""
-
-    __slots__ = ("_facts", "_known", "config", "given")
-
-    def __init__(self, values: dict[str, Scalar], config: dict[str, Any], facts: Facts | None) -> None:
-        self.given, self.config, self._facts = values, config, facts
-        self._known: Mapping[str, float | None] | None = None
-
-    def put(self, name: str, value: Scalar, place: Parts | None, refill: list[Template]) -> None:
-        self.given[name] = value
-        if place is None:
-            return
+    def write(self, place: Parts, value: Any) -> None:
         paths.write(self.config, place, value)
-        for template in refill:
-            template.fill(self.config)
-        self._known = None
+        self.known = None
 
-    def __getitem__(self, name: str) -> Any:
+    def facts(self) -> Mapping[str, float | None]:
+        if self.known is None:
+            self.known = self._ask()
+        return self.known
+
+    def _ask(self) -> Mapping[str, float | None]:
+        if self._facts is None:
+            return {}
         try:
-            return self.given[name]
-        except KeyError:
-            pass
-        return self._fact(name) if name in FACTS and self._facts else paths.read(self.config, paths.split(name))
+            return self._facts(self.config)
+        except ValueError as error:
+            raise Impossible(str(error)) from None
+        except OverflowError:
+            raise Impossible("the configuration is too large to count") from None
+        except SweeplawError:
+            raise
+        except Exception as error:
+            raise _TaskError(f"the task's estimate failed with {type(error).__name__}: {error}") from error
 
-    def _fact(self, name: str) -> float:
-        if self._known is None:
-            assert self._facts is not None
-            try:
-                self._known = self._facts(self.config)
-            except ValueError as error:
-                raise Impossible(str(error)) from None
-        value = self._known.get(name)
-        if value is None:
-            raise NoValue(f"the task can't tell `{name}` of this configuration")
+    def __missing__(self, name: str) -> Any:
+        try:
+            value = paths.read(self.config, paths.split(name))
+        except KeyError:
+            return self._fact(name)
+        if isinstance(value, dict | list):
+            raise ExpressionError(f"`{name}` is not a single value")
         return value
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.given)
-
-    def __len__(self) -> int:
-        return len(self.given)
-
-
-def _value_of(expression: Expression) -> Callable[[_Names], Scalar]:
-    def value(names: _Names) -> Scalar:
-        return expression.number(names)
-
-    return value
+    def _fact(self, name: str) -> float:
+        if name not in FACTS:
+            raise NoValue(f"`{name}` has no value in this cell")
+        if self._facts is None:
+            raise ExpressionError(f"`{name}` is not known: the task has no estimate(config)")
+        value = self.facts().get(name)
+        if value is None:
+            raise NoValue(f"the task does not know `{name}` of this configuration")
+        return value
 
 
-def _solved(name: str, wanted: Solve, sides: Callable[[float], tuple[float, float]]) -> Scalar:
-    return solve(
-        name,
-        wanted.equation,
-        sides,
-        low=wanted.low,
-        high=wanted.high,
-        multiple=wanted.multiple if wanted.integer else None,
-        tolerance=wanted.tolerance,
-    )
+class _TaskError(SweeplawError):
+    """The task's own code failed."""
 
 
-# -- factors of the product ------------------------------------------------------------------------------
+class _Cut(Exception):
+    """This cell is infeasible."""
 
 
-def _grid_factors(spec: Spec) -> Iterator[_Factor]:
-    grids = {**spec.axes, **spec.tune}
-    group_of = {name: tuple(group) for group in spec.zip for name in group}
-    made: set[tuple[str, ...]] = set()
-    for name, grid in grids.items():
-        group = group_of.get(name, (name,))
-        if grid.expr is not None or group in made:
-            continue
-        made.add(group)
-        columns = [grid_values(grids[n]) for n in group]
-        places = [grid_place(n, grids[n]) for n in group]
-        yield _Factor(
-            group,
-            [
-                (row, [(place, value) for place, value in zip(places, row, strict=True) if place])
-                for row in zip(*columns, strict=True)
-            ],
-        )
+class _Filler:
+    """Makes cells from combinations of choices."""
 
+    def __init__(self, loaded: LoadedSpec, plan: Plan, facts: Facts | None) -> None:
+        self.loaded = loaded
+        self.plan = plan
+        self.facts = facts
+        # Unmarshalling is the fastest deep copy of plain data; version 2 shares no containers.
+        self.blob = marshal.dumps(plan.template, 2)
+        self.order = dict.fromkeys(plan.order) if plan.tied else {}
+        self.replaceable = {t.place for t in plan.early_templates} | {
+            t.place for step in plan.steps for t in step.refill
+        }
 
-def _compare_factors(spec: Spec) -> Iterator[_Factor]:
-    for name, alternatives in spec.compare.items():
-        if isinstance(alternatives.values, dict):
-            choices = [((label,), settings(bundle)) for label, bundle in alternatives.values.items()]
+    def fill(self, combination: tuple[Choice, ...]) -> Cell | Infeasible:
+        coords: dict[str, Any] = dict(self.order)
+        scope = _Scope(self.facts, marshal.loads(self.blob))
+        derived: dict[str, Any] = {}
+        try:
+            self.coordinates(combination, coords, scope)
+            self.conditions(scope, early=True)
+            self.interpolations(combination, scope)
+            for step in self.plan.steps:
+                derived[step.name] = self.step(step, scope)
+            for step in self.plan.recheck:
+                self.recheck(step, scope, derived[step.name])
+            self.conditions(scope, early=False)
+            known = scope.facts() if self.facts is not None else {}
+        except (_Cut, Impossible) as error:
+            return Infeasible({name: v for name, v in coords.items() if v is not None or name in scope}, str(error))
+        return Cell(coords, {name: derived[name] for name in derived}, scope.config, known)
+
+    def coordinates(self, combination: tuple[Choice, ...], coords: dict[str, Any], scope: _Scope) -> None:
+        config = scope.config
+        for choice in combination:
+            coords.update(choice.coords)
+            for place, value in choice.writes:
+                paths.write(config, place, _own(value))
+        scope.update(item for choice in combination for item in choice.coords)
+        for tied in self.plan.tied:
+            value = self.number(tied.expression.number, scope, self.role_key(tied.name))
+            coords[tied.name] = scope[tied.name] = value
+            if tied.place is not None:
+                scope.write(tied.place, value)
+
+    def role_key(self, name: str) -> str:
+        return f"{'axes' if name in self.loaded.spec.axes else 'tune'}.{name}.expr"
+
+    def interpolations(self, combination: tuple[Choice, ...], scope: _Scope) -> None:
+        if not self.replaceable:
+            return
+        replaced = self.replaceable & {place for choice in combination for place, _ in choice.writes}
+        self.refill([t for t in self.plan.early_templates if t.place not in replaced], scope)
+
+    def refill(self, templates: Any, scope: _Scope) -> None:
+        for template in templates:
+            try:
+                template.fill(scope.config)
+            except KeyError as error:
+                key = ".".join(("base", *template.place))
+                raise _Cut(f"{key}: `{error.args[0]}`, which it refers to, has no value here") from None
+            except InterpolationError as error:
+                raise self.loaded.error(".".join(("base", *error.place)), str(error)) from None
+            scope.known = None
+
+    def step(self, step: Step, scope: _Scope) -> Any:
+        if step.solve is None:
+            value = self.number(step.sides[0].number, scope, step.key)
+            self.put(step, value, scope)
+            return value
+        value = self.solved(step, scope)
+        self.put(step, value, scope)
+        return value
+
+    def put(self, step: Step, value: Any, scope: _Scope) -> None:
+        scope[step.name] = value
+        if step.place is not None:
+            scope.write(step.place, value)
+            if step.refill:
+                self.refill(step.refill, scope)
+
+    def solved(self, step: Step, scope: _Scope) -> int | float:
+        entry = step.solve
+        assert entry is not None
+        left, right = step.sides
+
+        def sides(value: int | float) -> tuple[int | float, int | float]:
+            self.put(step, value, scope)
+            for inner in step.inner:
+                self.put(inner, inner.sides[0].number(scope), scope)
+            return left.number(scope), right.number(scope)
+
+        grid = solving.Grid(entry.low, entry.high, entry.integer, entry.multiple)
+        return self.number(lambda _: solving.solve(sides, grid, entry.tolerance), scope, step.key)
+
+    def number(self, compute: Callable[[Any], int | float], scope: _Scope, key: str) -> int | float:
+        """A value; a cell without one is cut, a mistake in the expression is an error of the spec."""
+        try:
+            return compute(scope)
+        except Impossible:
+            raise
+        except NoValue as error:
+            raise _Cut(f"{key}: {error}") from None
+        except ExpressionError as error:
+            raise self.loaded.error(key, str(error)) from None
+
+    def recheck(self, step: Step, scope: _Scope, value: Any) -> None:
+        """Refuses a value that what came later has made wrong."""
+        if step.solve is not None:
+            left, right = (self.number(side.number, scope, step.key) for side in step.sides)
+            right_now = solving.Probe(value, left, right).miss <= step.solve.tolerance
         else:
-            place = paths.split(alternatives.path or name)
-            choices = [((value,), [(place, value)]) for value in alternatives.values]
-        yield _Factor((name,), choices)
+            again = self.number(step.sides[0].number, scope, step.key)
+            right_now = math.isclose(again, value, rel_tol=1e-9)
+        if not right_now:
+            raise self.loaded.error(
+                step.key,
+                f"`{shown(step.name)}` was computed before a later value changed what it reads; let it name that "
+                "value, or put it after it",
+            )
+
+    def conditions(self, scope: _Scope, *, early: bool) -> None:
+        for clause in self.plan.where:
+            if clause.early is not early:
+                continue
+            key = f"where.{clause.index}"
+            try:
+                holds = clause.expression.truth(scope)
+            except Impossible:
+                raise
+            except NoValue as error:
+                raise _Cut(f"where: {error}") from None
+            except ExpressionError as error:
+                raise self.loaded.error(key, str(error)) from None
+            if not holds:
+                raise _Cut(f"where: `{clause.expression.text}` is false")
 
 
-def _replicate_factors(spec: Spec) -> Iterator[_Factor]:
-    for name, replicates in spec.replicates.items():
-        place = grid_place(name, replicates)
-        writes = [(place,)] if place else []
-        yield _Factor((name,), [((v,), [(p[0], v) for p in writes]) for v in replicates.values])
+def _own(value: Any) -> Any:
+    """A value of this cell alone."""
+    return marshal.loads(marshal.dumps(value, 2)) if isinstance(value, dict | list) else value

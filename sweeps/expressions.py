@@ -15,7 +15,7 @@ from typing import Any
 
 from simpleeval import InvalidExpression, SimpleEval
 
-from sweeps.errors import ExpressionError, NoValue, listed, nearest, shown
+from sweeps.errors import ExpressionError, Impossible, NoValue, described, listed, nearest, shown
 
 __all__ = ["FUNCTIONS", "Expression", "ExpressionError", "NoValue", "compile_equation", "compile_expression"]
 
@@ -54,6 +54,8 @@ class Expression:
             self._evaluator.names = names
             try:
                 return self._evaluator.value(self._tree)
+            except Impossible:  # the task's own words
+                raise
             except ExpressionError as error:
                 raise type(error)(f"`{shown(self.text)}`: {error}") from None
             except ZeroDivisionError:
@@ -74,7 +76,7 @@ class Expression:
         """
         value = self(names)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ExpressionError(f"`{shown(self.text)}` must give a number, but gives {_said(value)}")
+            raise ExpressionError(f"`{shown(self.text)}` must give a number, but gives {described(value)}")
         if not math.isfinite(value):
             raise NoValue(f"`{shown(self.text)}` is {value}")
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -86,7 +88,7 @@ class Expression:
         value = self(names)
         if not isinstance(value, bool):
             raise ExpressionError(
-                f"`{shown(self.text)}` must give true or false, but gives {_said(value)}; compare it with something"
+                f"`{shown(self.text)}` must give true or false, but gives {described(value)}; compare it with something"
             )
         return value
 
@@ -246,22 +248,10 @@ def _walk(tree: ast.expr) -> Iterable[ast.AST]:
     return (node for node in ast.walk(tree) if not hasattr(node, "_function"))
 
 
-def _said(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f"the text '{shown(value, 30)}'"
-    if isinstance(value, list | tuple):
-        return "a list"
-    return f"the number {value}" if isinstance(value, int | float) else f"a {type(value).__name__}"
-
-
 def _need_numbers(what: str, *values: Any) -> None:
     for value in values:
         if not isinstance(value, int | float):
-            raise ExpressionError(f"{what} needs numbers, not {_said(value)}")
+            raise ExpressionError(f"{what} needs numbers, not {described(value)}")
 
 
 def _bounded(value: Any) -> Any:
@@ -302,7 +292,7 @@ def _ordered(sign: str, function: Operator) -> Operator:
         if isinstance(a, str) and isinstance(b, str):
             return function(a, b)
         if not isinstance(a, int | float) or not isinstance(b, int | float):
-            raise ExpressionError(f"`{sign}` can't compare {_said(a)} with {_said(b)}")
+            raise ExpressionError(f"`{sign}` can't compare {described(a)} with {described(b)}")
         return function(a, b)
 
     return apply
@@ -310,7 +300,7 @@ def _ordered(sign: str, function: Operator) -> Operator:
 
 def _contains(member: Any, group: Any) -> bool:
     if not isinstance(group, list | tuple):
-        raise ExpressionError(f"`in` needs a list such as [1, 2], not {_said(group)}")
+        raise ExpressionError(f"`in` needs a list such as [1, 2], not {described(group)}")
     return member in group
 
 
@@ -384,9 +374,8 @@ class _Evaluator(SimpleEval):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(operators=_OPERATORS, functions=FUNCTIONS, names={})
-        allowed = {*_LEAVES, *_INNER}
-        handlers: dict[type[ast.AST], Callable[[Any], Any]] = self.nodes
-        self.nodes = {node: handler for node, handler in handlers.items() if node in allowed}
+        for node in set(self.nodes) - {*_LEAVES, *_INNER}:
+            del self.nodes[node]
         self.nodes[ast.List] = self.nodes[ast.Tuple] = self._eval_items
 
     def value(self, tree: ast.expr) -> Any:

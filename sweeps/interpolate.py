@@ -22,6 +22,11 @@ _START = re.compile(r"(\\*)\$\{")
 _REFERENCE = re.compile(r"(?P<dots>\.*)(?P<path>[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+|\[[0-9]+\])*)")
 _ITEM = re.compile(r"\[([0-9]+)\]")
 
+# Values that refer to values that refer to … may double at each level; these bounds end it early.
+MAX_TEMPLATES = 500
+MAX_TEXT = 10_000  # characters of one filled text
+MAX_COPY = 100_000  # bytes of one filled mapping or list, marshalled
+
 
 class InterpolationError(SweeplawError):
     """An interpolation that can't be read or filled; `place` is where it stands in `base`."""
@@ -47,11 +52,16 @@ class Template:
         if len(self.pieces) == 1 and isinstance(self.pieces[0], tuple):
             value = paths.read(config, self.pieces[0])
             if isinstance(value, dict | list):
-                value = marshal.loads(marshal.dumps(value, 2))  # a copy: no two places share a container
+                blob = marshal.dumps(value, 2)
+                if len(blob) > MAX_COPY:
+                    raise InterpolationError("the interpolation grows too large", self.place)
+                value = marshal.loads(blob)  # a copy: no two places share a container
         else:
             value = "".join(
                 piece if isinstance(piece, str) else str(paths.read(config, piece)) for piece in self.pieces
             )
+            if len(value) > MAX_TEXT:
+                raise InterpolationError("the interpolation grows too large", self.place)
         paths.write(config, self.place, value)
 
 

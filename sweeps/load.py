@@ -1,224 +1,237 @@
-"""A spec file to a validated spec: read, override, validate, check; every error with its place."""
+"""A spec file to a checked `Spec`: read, override, write out the short forms, validate, check."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 
-from sweeps.check import check
-from sweeps.errors import SpecError, listed, nearest, shown
-from sweeps.schema import ENTRIES, Grid, Spec, lengthen_spec
-from sweeps.source import KeyPath, Source, dotted, read_file, read_text
-
-GRID_CHOICES = ("values", "log2", "log10", "expr")
-COMMAND_LINE = "command line"
+from sweeps import checks, overrides
+from sweeps.errors import SpecError, described, listed, nearest
+from sweeps.overrides import Override
+from sweeps.schema import Spec
+from sweeps.source import KeyPath, Source, read_file, read_text
 
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A valid spec, where it came from, and how to speak of a place in it."""
+    """A checked spec and where it came from. `text` is the file's; `overrides` are as typed."""
 
     spec: Spec
     path: Path
     text: str
     overrides: tuple[str, ...]
-    _source: Source = field(repr=False)
-    _overridden: tuple[KeyPath, ...] = field(default=(), repr=False)
+    origin: Origin = field(repr=False)
 
     def error(self, key: str, problem: str) -> SpecError:
-        """A SpecError at the place of a dotted key."""
-        return _error(self._source, self._overridden, tuple(key.split(".")), problem)
+        """A SpecError at the place of `key` (dotted, such as `axes.width.values`), or of its override."""
+        parts = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
+        return self.origin.error(parts, problem)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the data of a spec came from: a source and overrides."""
+
+    source: Source
+    overrides: tuple[Override, ...] = ()
+
+    def error(self, path: KeyPath, problem: str, *, at_key: bool = False) -> SpecError:
+        for override in reversed(self.overrides):
+            if self._concerns(override, path):
+                return override.error(path, problem)
+        return self.source.error(path, problem, at_key=at_key)
+
+    def _concerns(self, override: Override, path: KeyPath) -> bool:
+        changed = tuple(int(p) if isinstance(p, str) and p.isdecimal() else p for p in override.path)
+        if path[: len(changed)] == changed:
+            return True
+        section = path[:-1]
+        return changed[: len(section)] == section and self.source.find(section) != section != ()
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> LoadedSpec:
-    """Read a spec file and apply `key=value` overrides.
+    """Reads and checks a spec file, with `key=value` overrides merged in.
 
-    Raises SpecError, with a line for each thing that is wrong.
+    All paths of axes, derived and solved values are filled in (None: written nowhere), lists in `predict` are
+    multiplied out. Raises SpecError, which tells everything that was found wrong, a line each.
     """
-    source = read_file(path)
+    return _load(read_file(Path(path)), Path(path), overrides)
+
+
+def loads(text: str, overrides: Sequence[str] = (), name: str = "spec") -> LoadedSpec:
+    """`load` for a text; `name` stands for the file in errors."""
+    return _load(read_text(text, name), Path(name), overrides)
+
+
+def _load(source: Source, path: Path, texts: Sequence[str]) -> LoadedSpec:
+    parsed = tuple(overrides.parse(text) for text in texts)
+    origin = Origin(source, parsed)
     if not isinstance(source.data, dict):
-        raise source.error((), "a spec is a mapping of keys such as `name`, `task` and `axes`")
-    data: dict[str, Any] = lengthen_spec(source.data)
-    changed = []
-    for override in overrides:
-        key, value = _parse_override(override)
-        data = _override(data, key, value, override)
-        changed.append(key)
-    overridden = tuple(changed)
+        raise source.error((), f"expected a mapping with `name` and `task`, found {described(source.data)}")
+    _raise(Origin(source), checks.interpolation_problems(source.data))
+    for override in parsed:
+        # A resolver must be refused before OmegaConf sees it.
+        inside = _nested(override.path, override.value)
+        _raise(Origin(source, (override,)), checks.interpolation_problems(inside))
+    data = overrides.apply(source.data, parsed)
     try:
         spec = Spec.model_validate(data)
     except ValidationError as error:
-        raise SpecError.join(_explain(error, source, overridden)) from None
-    problems = check(spec)
-    if problems:
-        raise SpecError.join([_error(source, overridden, place, text) for place, text in problems])
-    return LoadedSpec(spec, path, source.text, tuple(overrides), source, overridden)
+        raise SpecError.join(_validation_errors(error, origin)) from None
+    spec = _with_paths(spec)
+    _raise(origin, checks.problems(spec))
+    return LoadedSpec(_with_predictions(spec), path, source.text, tuple(texts), origin)
 
 
-def _error(source: Source, overridden: Sequence[KeyPath], key: KeyPath, problem: str) -> SpecError:
-    """At the place of `key` in the file, or at the override that set it."""
-    if any(tuple(map(str, key[: len(o)])) == o for o in overridden):
-        return SpecError(problem, file=COMMAND_LINE, key=dotted(key))
-    whole = tuple(int(part) if isinstance(part, str) and part.isdecimal() else part for part in key)
-    error = source.error(whole, problem)
-    return SpecError(problem, file=error.file, line=error.line, column=error.column, key=dotted(key))
+def _nested(path: KeyPath, value: Any) -> Any:
+    for part in reversed(path):
+        value = {str(part): value}
+    return value
 
 
-def _parse_override(text: str) -> tuple[tuple[str, ...], Any]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip() or not all(key.strip().split(".")):
-        raise SpecError(
-            f"`{shown(text)}` is not an override; write key=value, such as replicates.seed=1", file=COMMAND_LINE
-        )
-    if not value.strip():
-        return tuple(key.strip().split(".")), None
-    try:
-        return tuple(key.strip().split(".")), read_text(f"{value}\n", COMMAND_LINE).data
-    except SpecError as error:
-        raise SpecError(error.problem, file=COMMAND_LINE, key=key.strip()) from None
+def _raise(origin: Origin, problems: Iterable[checks.Problem]) -> None:
+    errors = [origin.error(path, text) for path, text in problems]
+    if errors:
+        raise SpecError.join(errors[:20])
 
 
-def _override(data: dict[str, Any], key: tuple[str, ...], value: Any, text: str) -> dict[str, Any]:
-    """`data` with `value` merged at `key`; an empty mapping or null replaces what was there."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    if len(key) == 2 and key[0] in ENTRIES:
-        value = ENTRIES[key[0]].lengthen(value)
-    elif len(key) == 1:
-        value = lengthen_spec({key[0]: value}).get(key[0])
-    try:
-        config = OmegaConf.create(data)
-        OmegaConf.update(config, ".".join(key), value, merge=bool(value), force_add=True)
-        merged = OmegaConf.to_container(config, resolve=False)
-    except (OmegaConfBaseException, TypeError, ValueError, AttributeError) as error:
-        first = str(error).splitlines()[0]
-        raise SpecError(f"`{shown(text)}` can't be applied: {first}", file=COMMAND_LINE, key=".".join(key)) from None
-    assert isinstance(merged, dict)
-    _settle_grid(merged, key, value)
-    return {str(k): v for k, v in merged.items()}
+# pydantic's errors in our words
 
 
-def _settle_grid(data: dict[Any, Any], key: tuple[str, ...], value: Any) -> None:
-    """An override that gives an axis its values in one way takes the place of the way the file has."""
-    if len(key) < 2 or ENTRIES.get(key[0]) is not Grid:
-        return
-    given = set(key[2:3]) if len(key) > 2 else set(value or ())
-    grid = data[key[0]].get(key[1])
-    if isinstance(grid, dict) and given & set(GRID_CHOICES):
-        for choice in set(GRID_CHOICES) - given:
-            grid.pop(choice, None)
+def _validation_errors(error: ValidationError, origin: Origin) -> list[SpecError]:
+    """One SpecError for each place; what the branches of a union expected is joined with `or`."""
+    branches: dict[KeyPath, list[dict[str, Any]]] = {}
+    for item in error.errors(include_url=False):
+        branches.setdefault(_plain(item["loc"]), []).append(dict(item))
+    errors = []
+    for path, items in branches.items():
+        deeper = any(len(other) > len(path) and other[: len(path)] == path for other in branches)
+        if deeper and any(_plain(item["loc"]) != tuple(item["loc"]) for item in items):
+            continue  # another branch of the union got further
+        errors.append(_one_error(path, items, origin))
+    return errors[:20]
 
 
-# pydantic's names for the branches of a union, and for the key of a mapping entry
-_BRANCH = re.compile(r"[\[(]|^(constrained-int|int|float|str|list|dict)$")
+def _plain(loc: Sequence[str | int]) -> KeyPath:
+    """A location without pydantic's marks for branches of a union and for keys."""
+    return tuple(part for part in loc if isinstance(part, int) or not _is_mark(part))
 
 
-# -- what pydantic found, in words ------------------------------------------------------------------
+def _is_mark(part: str) -> bool:
+    return part in ("constrained-int", "str", "int", "[key]") or ("[" in part and part.endswith("]"))
 
 
-def _explain(error: ValidationError, source: Source, overridden: Sequence[KeyPath]) -> list[SpecError]:
-    """One SpecError for each place; the branches of a union that all failed are one thing that is wrong."""
-    places: dict[tuple[KeyPath, bool], list[ErrorDetails]] = {}
-    for details in error.errors():
-        loc = tuple(details["loc"])
-        unknown = details["type"] == "extra_forbidden"
-        key = _without_branches(loc)
-        places.setdefault((key, unknown), []).append(details)
-    result = []
-    for (key, unknown), found in places.items():
-        made = _error(source, overridden, key, _problem(key, found))
-        if unknown and made.file != COMMAND_LINE:
-            at = source.error(key, made.problem, at_key=True)
-            made = SpecError(at.problem, file=at.file, line=at.line, column=at.column, key=dotted(key))
-        result.append(made)
-    return result
-
-
-def _without_branches(loc: KeyPath) -> KeyPath:
-    """A location without pydantic's names for the branches of a union (`literal['auto']`, `list[any]`)."""
-    return tuple(part for part in loc if not (isinstance(part, str) and _BRANCH.search(part)))
-
-
-def _problem(key: KeyPath, found: Sequence[ErrorDetails]) -> str:
-    first = found[0]
-    kind = first["type"]
+def _one_error(path: KeyPath, items: list[dict[str, Any]], origin: Origin) -> SpecError:
+    kind, value = items[0]["type"], items[0]["input"]
     if kind == "extra_forbidden":
-        known = _keys_at(key[:-1])
-        return f"unknown key `{key[-1]}`{nearest(str(key[-1]), known) or f'; known: {listed(known)}'}"
+        known = overrides.known_keys(path[:-1]) or []
+        hint = nearest(str(path[-1]), known) or f"; known keys are {listed(known, 20)}"
+        return origin.error(path, f"unknown key{hint}", at_key=True)
     if kind == "missing":
-        return f"`{key[-1]}` is missing{_described(key)}"
-    wanted = " or ".join(dict.fromkeys(_wanted(details) for details in found))
-    return f"got `{shown(first['input'])}`, expected {wanted}{_described(key)}"
+        return origin.error(path, f"missing: {_meaning(path)}")
+    at_key = "[key]" in items[0]["loc"]
+    expected = " or ".join(dict.fromkeys(_expected(path, item) for item in items))
+    found = f"the name `{value}`" if at_key else described(value)
+    return origin.error(path, f"expected {expected}, found {found}", at_key=at_key)
 
 
-_WANTED = {
-    "int_type": "a whole number",
-    "float_type": "a number",
+_MEANINGS = {
+    "name": "a name for the sweep, such as width_sweep",
+    "task": "what to run, as module:function, such as models.lm:train",
+    "values": "the values, such as [64, 128]",
+    "expr": "an expression, such as 20 * n_params",
+    "equation": "an equation, such as flops == 1e15",
+    "law": "the name of a law, such as power",
+    "over": "the axis the law runs over",
+}
+
+
+def _meaning(path: KeyPath) -> str:
+    return _MEANINGS.get(str(path[-1]), "this key is required")
+
+
+_TYPES = {
     "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
+    "finite_number": "a finite number",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "of at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "of at most"),
+    "less_than": ("lt", "below"),
+}
+_ENTRY_FORMS = {
+    "axes": "an axis such as {path: model.width, values: [64, 128]} or [64, 128]",
+    "tune": "an axis such as {path: optim.lr, log2: [-10, -2]}",
+    "compare": "alternatives such as {path: rule, values: [mup, standard]} or [mup, standard]",
+    "replicates": "a count of at least 1, a list of integers, or {path: seed, values: [0, 1]}",
+    "derive": 'an expression such as "20 * n_params"',
+    "solve": 'an equation such as "flops == 1e15"',
 }
 
 
-def _wanted(details: ErrorDetails) -> str:
-    kind, context = details["type"], details.get("ctx", {})
-    if kind in _WANTED:
-        return _WANTED[kind]
+def _expected(path: KeyPath, item: dict[str, Any]) -> str:
+    kind, context = item["type"], item.get("ctx", {})
+    if kind == "string_pattern_mismatch":
+        return _pattern(path, "[key]" in item["loc"])
+    if kind in ("model_type", "model_attributes_type") and len(path) == 2 and path[0] in _ENTRY_FORMS:
+        return _ENTRY_FORMS[str(path[0])]
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        return f"a number {words} {context[bound]:g}"
     if kind == "literal_error":
         return str(context["expected"])
-    if kind == "string_pattern_mismatch":
-        return _PATTERNS.get(str(details["loc"][-1]), f"text that matches {context['pattern']}")
-    message = details["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
-    return message[:1].lower() + message[1:]
+    return _TYPES.get(kind, str(item["msg"]).removeprefix("Input should be ").lower())
 
 
-_PATTERNS = {
-    "task": "module:function, such as mypkg.train:train",
-    "name": "letters, digits, `_` and `-`, at most 100",
-    "path": "a dotted path, such as model.width",
-    "[key]": "a name of letters, digits and `_` that doesn't start with a digit",
-}
+def _pattern(path: KeyPath, at_key: bool) -> str:
+    if path == ("name",):
+        return "letters, digits, `_` and `-` (a letter or digit first, at most 100)"
+    if path == ("task",):
+        return "module:function, such as models.lm:train"
+    if path[-1] == "path":
+        return "a dotted path such as model.width"
+    return "a name of letters, digits and `_`" if at_key or path[0] == "zip" else "another text"
 
 
-def _described(key: KeyPath) -> str:
-    """The description that the schema has for a key, as the end of a sentence."""
-    if not key:
-        return ""
-    owner = _model_at(key[:-1])
-    entry = owner.model_fields.get(str(key[-1])) if owner else None
-    text = (entry.description or "") if entry else ""
-    return f" ({text.rstrip('.')})" if text else ""
+# defaults that depend on other parts
 
 
-def _keys_at(key: KeyPath) -> list[str]:
-    owner = _model_at(key)
-    return list(owner.model_fields) if owner else []
+def _with_paths(spec: Spec) -> Spec:
+    """The spec with the default paths filled in. An explicit null stays: written nowhere."""
+    update: dict[str, Any] = {}
+    for section in ("axes", "tune", "compare", "replicates", "solve", "derive"):
+        entries = getattr(spec, section)
+        filled = {}
+        for name, entry in entries.items():
+            default: str | None = name
+            if section == "compare" and isinstance(entry.values, dict):
+                default = None
+            if section == "derive" and not (name in spec.base or name == "tokens"):
+                default = None
+            given = "path" in entry.model_fields_set
+            filled[name] = entry if given or default is None else entry.model_copy(update={"path": default})
+        update[section] = filled
+    return spec.model_copy(update=update)
 
 
-def _model_at(key: KeyPath) -> type[BaseModel] | None:
-    """The class that validates the section at `key`."""
-    here: Any = Spec
-    for part in key:
-        if isinstance(here, type) and issubclass(here, BaseModel):
-            entry = here.model_fields.get(str(part))
-            here = entry.annotation if entry else None
-        else:
-            here = next((a for a in get_args(here) if a not in (str, type(None))), None)
-        here = _unwrapped(here)
-    return here if isinstance(here, type) and issubclass(here, BaseModel) else None
-
-
-def _unwrapped(kind: Any) -> Any:
-    """A class inside `X | None`."""
-    models = [a for a in get_args(kind) if isinstance(a, type) and issubclass(a, BaseModel)]
-    return models[0] if models and type(None) in get_args(kind) else kind
+def _with_predictions(spec: Spec) -> Spec:
+    """The spec with lists in `predict` multiplied out."""
+    rows = []
+    for entry in spec.predict:
+        columns = [value if isinstance(value, list) else [value] for value in entry.values()]
+        rows += [dict(zip(entry, row, strict=True)) for row in itertools.product(*columns)]
+    return spec.model_copy(update={"predict": rows})

@@ -66,6 +66,14 @@ def parse_scalar(text: str) -> Scalar:
     return text
 
 
+def parse_key(text: str) -> Scalar:
+    """The value of an unquoted key: as `parse_scalar`, but `n`, `y`, `on` and the like are names.
+
+    A key can't be meant as a truth value, and `n` is a common name.
+    """
+    return text if _YAML11_BOOL.fullmatch(text) else parse_scalar(text)
+
+
 def _number(text: str, match: re.Match[str]) -> int | float | str:
     whole, exponent = match["whole"], match["exponent"]
     plain = text.replace("_", "")

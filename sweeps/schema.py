@@ -240,9 +240,9 @@ class Spec(Strict):
     derive: dict[Name, Derived] = Field({}, description="Quantities computed from others.")
     solve: dict[Name, Solve] = Field({}, description="Quantities fixed by an equation.")
     where: list[str] = Field([], description="Conditions that every cell must meet.")
-    fit: FitSpec | None = None
+    fit: FitSpec | None = Field(None, description="What is fitted to the results.")
     predict: list[dict[str, Any]] = Field([], description="Cells to predict without running them.")
-    launcher: LocalLauncher = LocalLauncher()
+    launcher: LocalLauncher = Field(LocalLauncher(), description="How the runs are started.")
 
     @model_validator(mode="before")
     @classmethod
@@ -271,7 +271,7 @@ ENTRIES: dict[str, type[Short]] = {
     "solve": Solve,
 }
 # The sections that may be left empty (`tune:` with all its entries commented out).
-SECTIONS = ("base", *ENTRIES, "zip", "where", "predict", "fit")
+SECTIONS = ("base", *ENTRIES, "zip", "where", "predict", "fit", "launcher")
 ROLES = ("axes", "compare", "tune", "replicates")
 
 
@@ -301,4 +301,4 @@ def _also(field: JsonSchemaValue, short: JsonSchemaValue) -> None:
     kept: JsonSchemaValue = {key: field.pop(key) for key in ("title", "description", "default") if key in field}
     choices = field.pop("anyOf", None) or [dict(field)]
     field.clear()
-    field.update({**kept, "anyOf": [*choices, short]})
+    field.update({**kept, "anyOf": choices if short in choices else [*choices, short]})

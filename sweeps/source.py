@@ -20,7 +20,7 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from sweeps.errors import ScalarError, SpecError, shown
-from sweeps.scalars import parse_scalar
+from sweeps.scalars import parse_key, parse_scalar
 
 KeyPath = tuple[str | int, ...]
 
@@ -153,7 +153,7 @@ class _Composer(Reader, Scanner, Parser, Composer, BaseResolver):
         self.depth = self.nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None) is not None:
             raise _Tagged(None, None, event.tag, event.start_mark)
         self.depth += 1
@@ -288,7 +288,7 @@ class _Builder:
             self.problem(_at(node), path, "merge keys (`<<`) are not supported: repeat the keys, or alias whole values")
             return None
         try:
-            value = parse_scalar(node.value)
+            value = parse_key(node.value)
         except ScalarError as error:
             self.problem(_at(node), path, str(error))
             return None
