@@ -6,11 +6,18 @@ import os
 
 import pytest
 
+SERVICES = ("postgresql", "chromium", "playwright")
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Where services are promised (CI), a test that was skipped for want of one is a failure."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("SWEEPLAW_REQUIRE_SERVICES") and reporter is not None and reporter.stats.get("skipped"):
-        reporter.write_line("SWEEPLAW_REQUIRE_SERVICES is set, so no test may be skipped", red=True)
+    if not os.environ.get("SWEEPLAW_REQUIRE_SERVICES") or reporter is None:
+        return
+    skipped = [str(report.longrepr).lower() for report in reporter.stats.get("skipped", [])]
+    if any(service in reason for reason in skipped for service in SERVICES):
+        reporter.write_line(
+            "SWEEPLAW_REQUIRE_SERVICES is set, so no test may be skipped for want of a service", red=True
+        )
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
