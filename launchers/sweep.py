@@ -28,12 +28,14 @@ from sweeps.errors import SweeplawError, listed, nearest
 from sweeps.load import load
 from sweeps.schema import LawSpec
 
-EPILOG = (
-    "Examples:  python -m launchers.sweep sweeps/hyperp_width.yaml --dry-run   |   "
-    "python -m launchers.sweep sweeps/hyperp_width.yaml 'axes.width.values=[16,32,64]' replicates.seed=1   |   "
-    "Exit codes: 0 all done, 1 some runs failed, 2 the spec or the arguments are wrong, 130 interrupted "
-    "(the same command continues)."
-)
+EPILOG = """Examples:
+
+python -m launchers.sweep sweeps/hyperp_width.yaml --dry-run
+
+python -m launchers.sweep sweeps/hyperp_width.yaml 'axes.width.values=[16,32]' replicates.seed=1
+
+Exit codes: 0 all done, 1 some runs failed, 2 the spec or the arguments are wrong, 130 interrupted (the same command
+continues)."""
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
