@@ -20,6 +20,7 @@ from sweeps.source import KeyPath
 MAX_CELLS = 200_000
 MAX_NAMES = 200
 MAX_CLAUSES = 100
+MAX_LEVELS = 32  # of a path
 MAX_PREDICTIONS = 10_000
 NAMED = (*ROLES, "derive", "solve")
 # Columns of a table of results that are not the spec's to name.
@@ -139,34 +140,40 @@ def _compare(name: str, alternatives: Any) -> Iterator[Problem]:
         yield (*here, "path"), "named settings have their own paths, so `path` has no meaning here"
     for label, writes in choices:
         at: KeyPath = (*here, "values", label)
-        places = [place for place, _ in writes]
-        if not places:
+        if not writes:
             yield at, f"`{label}` sets nothing"
-        for index, place in enumerate(places):
+        taken = paths.Taken()
+        for place, _ in writes:
+            whole = ".".join(place)
+            if len(place) > MAX_LEVELS:
+                continue  # told with the places
             if not all(part.isidentifier() or part.isdecimal() for part in place):
-                yield at, f"`{'.'.join(place)}` is not a dotted path such as model.width"
-            if any(paths.overlap(place, other) for other in places[:index]):
-                yield at, f"`{label}` sets `{'.'.join(place)}` twice"
+                yield at, f"`{shown(whole)}` is not a dotted path such as model.width"
+            if taken.find(place) is not None:
+                yield at, f"`{label}` sets `{shown(whole)}` twice"
+            taken.add(place, label)
 
 
 # places
 
 
 def _places(spec: Spec) -> Iterator[Problem]:
-    taken: list[tuple[str, str, Parts]] = []
+    taken = paths.Taken()
     written = plan.written(spec)
     for section in NAMED:
         for name in getattr(spec, section):
+            at = _path_key(section, name)
             for place in sorted(written[name]):
+                if len(place) > MAX_LEVELS:
+                    yield at, f"`{shown('.'.join(place))}` has more than {MAX_LEVELS} levels"
+                    continue
                 yield from _blocked(spec, section, name, place)
-                other = next((t for t in taken if paths.overlap(t[2], place)), None)
-                if other is not None:
-                    yield (
-                        _path_key(section, name),
-                        f"sets `{'.'.join(place)}`, which `{other[0]}.{other[1]}` sets too"
-                        + ("" if other[2] == place else f" (as `{'.'.join(other[2])}`)"),
-                    )
-            taken += [(section, name, place) for place in written[name]]
+                if (other := taken.find(place)) is not None:
+                    also = "" if other[0] == place else f" (as `{'.'.join(other[0])}`)"
+                    yield at, f"sets `{'.'.join(place)}`, which `{other[1]}` sets too{also}"
+            for place in written[name]:
+                if len(place) <= MAX_LEVELS:
+                    taken.add(place, f"{section}.{name}")
 
 
 def _path_key(section: str, name: str) -> KeyPath:
@@ -179,6 +186,8 @@ def _blocked(spec: Spec, section: str, name: str, place: Parts) -> Iterator[Prob
         return
     where, value = blocked
     whole = ".".join(place)
+    if where == whole and section == "compare" and isinstance(spec.compare[name].values, dict):
+        return  # named settings may replace a whole section or list
     if isinstance(value, dict):
         inside = listed([f"{where}.{key}" for key in value], 5)
         text = f"`{whole}` is a mapping in base; set a value inside it, such as {inside}"
@@ -226,9 +235,9 @@ def _total(spec: Spec) -> Iterator[Problem]:
     counts = {group[0]: len(plan.single_choices(spec, group[0])) for group in groups if group}
     total = math.prod(counts.values())
     if total > MAX_CELLS:
-        factors = " x ".join(f"{count} {name}" for name, count in counts.items())
+        factors = shown(" x ".join(f"{count} {name}" for name, count in counts.items()), 80)
         role = next(role for role in ROLES if getattr(spec, role))
-        yield (role,), f"{factors} are {total} cells; at most {MAX_CELLS} are allowed"
+        yield (role,), f"{factors} are {shown(total, 15)} cells; at most {MAX_CELLS} are allowed"
 
 
 # interpolations and expressions
@@ -380,8 +389,9 @@ def _held_out(spec: Spec, held: dict[str, Any]) -> Iterator[Problem]:
         if not values:
             yield at, "an empty list holds nothing out"
         existing = _values_of(spec, name)
+        there = _keys(existing or [])
         for index, wanted in enumerate(values):
-            if existing is not None and not _among(wanted, existing):
+            if existing is not None and not _keys([wanted]) <= there:
                 place = (*at, index) if isinstance(value, list) else at
                 yield place, f"{described(wanted)} is not on the axis `{name}`, which has {_some(existing)}"
 
@@ -393,8 +403,9 @@ def _values_of(spec: Spec, name: str) -> list[Any] | None:
     return [value for choice in plan.single_choices(spec, name) for _, value in choice.coords]
 
 
-def _among(value: Any, values: list[Any]) -> bool:
-    return any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in values)
+def _keys(values: list[Any]) -> set[tuple[bool, Any]]:
+    """Values to compare by: 1 and 1.0 are equal, 1 and true are not; lists and mappings equal nothing."""
+    return {(isinstance(value, bool), repr(value) if isinstance(value, list | dict) else value) for value in values}
 
 
 def _some(values: list[Any], limit: int = 12) -> str:
@@ -428,7 +439,7 @@ def _prediction(spec: Spec, at: KeyPath, name: str, value: Any) -> Iterator[Prob
         place = (*at, index) if isinstance(value, list) else at
         if name in spec.compare:
             labels = _values_of(spec, name) or []
-            if not _among(item, labels):
+            if not _keys([item]) <= _keys(labels):
                 yield place, f"{described(item)} is not among `{name}`, which has {_some(labels)}"
         elif isinstance(item, bool) or not isinstance(item, int | float):
             yield place, f"expected a number, found {described(item)}"

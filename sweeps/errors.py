@@ -85,7 +85,9 @@ class Impossible(NoValue):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean `x`?` for the known name closest to `name`, or an empty text."""
-    choices = list(known)
+    if len(name) > 100:
+        return ""
+    choices = [choice for choice in known if len(choice) <= 100]
     exact = [choice for choice in choices if choice.lower() == name.lower()]
     tails = [choice for choice in choices if choice.rpartition(".")[2] == name]
     found = exact or difflib.get_close_matches(name, choices, n=1, cutoff=0.6) or tails[:1]

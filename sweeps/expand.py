@@ -16,7 +16,7 @@ from typing import Any
 from sweeps import paths
 from sweeps import solve as solving
 from sweeps.errors import ExpressionError, Impossible, NoValue, SweeplawError, shown
-from sweeps.interpolate import InterpolationError
+from sweeps.interpolate import InterpolationError, Template
 from sweeps.load import LoadedSpec
 from sweeps.paths import Parts
 from sweeps.plan import Choice, Plan, Step, make_plan
@@ -68,7 +68,10 @@ def expand(loaded: LoadedSpec, facts: Facts | None = None) -> Expansion:
     filler = _Filler(loaded, make_plan(loaded.spec), facts)
     result = Expansion([], [])
     for combination in itertools.product(*filler.plan.factors):
-        outcome = filler.fill(combination)
+        try:
+            outcome = filler.fill(combination)
+        except _TaskError as error:
+            raise loaded.error("task", str(error)) from error.__cause__
         if isinstance(outcome, Cell):
             result.cells.append(outcome)
         else:
@@ -79,13 +82,14 @@ def expand(loaded: LoadedSpec, facts: Facts | None = None) -> Expansion:
 class _Scope(dict[str, Any]):
     """The names an expression sees: coordinates and derived values, then the configuration, then facts."""
 
-    __slots__ = ("_facts", "config", "known")
+    __slots__ = ("_facts", "config", "known", "replaced")
 
     def __init__(self, facts: Facts | None, config: dict[str, Any]) -> None:
         super().__init__()
         self._facts = facts
         self.config = config
         self.known: Mapping[str, float | None] | None = None
+        self.replaced: set[Parts] = set()  # places where no interpolation is to be filled
 
     def write(self, place: Parts, value: Any) -> None:
         paths.write(self.config, place, value)
@@ -147,10 +151,12 @@ class _Filler:
         self.facts = facts
         # Unmarshalling is the fastest deep copy of plain data; version 2 shares no containers.
         self.blob = marshal.dumps(plan.template, 2)
-        self.order = dict.fromkeys(plan.order) if plan.tied else {}
-        self.replaceable = {t.place for t in plan.early_templates} | {
-            t.place for step in plan.steps for t in step.refill
-        }
+        self.order = dict.fromkeys(plan.order)
+        # Settings of a comparison that replace an interpolation, or a section it stands in.
+        templates = [*plan.early_templates, *(t for step in plan.steps for t in step.refill)]
+        prefixes = {t.place[:depth] for t in templates for depth in range(1, len(t.place) + 1)}
+        written = {place for factor in plan.factors for choice in factor for place, _ in choice.writes}
+        self.replacing = prefixes & written
 
     def fill(self, combination: tuple[Choice, ...]) -> Cell | Infeasible:
         coords: dict[str, Any] = dict(self.order)
@@ -168,7 +174,7 @@ class _Filler:
             known = scope.facts() if self.facts is not None else {}
         except (_Cut, Impossible) as error:
             return Infeasible({name: v for name, v in coords.items() if v is not None or name in scope}, str(error))
-        return Cell(coords, {name: derived[name] for name in derived}, scope.config, known)
+        return Cell(coords, derived, scope.config, known)
 
     def coordinates(self, combination: tuple[Choice, ...], coords: dict[str, Any], scope: _Scope) -> None:
         config = scope.config
@@ -187,13 +193,14 @@ class _Filler:
         return f"{'axes' if name in self.loaded.spec.axes else 'tune'}.{name}.expr"
 
     def interpolations(self, combination: tuple[Choice, ...], scope: _Scope) -> None:
-        if not self.replaceable:
-            return
-        replaced = self.replaceable & {place for choice in combination for place, _ in choice.writes}
-        self.refill([t for t in self.plan.early_templates if t.place not in replaced], scope)
+        if self.replacing:
+            scope.replaced = self.replacing & {place for choice in combination for place, _ in choice.writes}
+        self.refill(self.plan.early_templates, scope)
 
-    def refill(self, templates: Any, scope: _Scope) -> None:
+    def refill(self, templates: tuple[Template, ...], scope: _Scope) -> None:
         for template in templates:
+            if any(template.place[: len(place)] == place for place in scope.replaced):
+                continue
             try:
                 template.fill(scope.config)
             except KeyError as error:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from sweeps import paths
-from sweeps.errors import SweeplawError, described
+from sweeps.errors import SweeplawError, described, shown
 from sweeps.paths import Parts
 from sweeps.schema import Alternatives, Grid
 
@@ -81,7 +81,7 @@ def _powers(way: str, bounds: list[float]) -> list[Number]:
     if count.denominator != 1:
         raise GridError(f"steps of {step} from {low} don't reach {high}", (way,))
     if count >= MAX_VALUES:
-        raise GridError(f"{int(count) + 1} values; at most {MAX_VALUES} are allowed", (way,))
+        raise GridError(f"{shown(int(count) + 1, 12)} values; at most {MAX_VALUES} are allowed", (way,))
     limit = 1000 if way == "log2" else 300
     if max(abs(low), abs(high)) > limit:
         raise GridError(f"exponents beyond ±{limit} don't fit a float", (way,))

@@ -23,7 +23,7 @@ _REFERENCE = re.compile(r"(?P<dots>\.*)(?P<path>[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+|
 _ITEM = re.compile(r"\[([0-9]+)\]")
 
 # Values that refer to values that refer to … may double at each level; these bounds end it early.
-MAX_TEMPLATES = 500
+MAX_TEMPLATES = 200
 MAX_TEXT = 10_000  # characters of one filled text
 MAX_COPY = 100_000  # bytes of one filled mapping or list, marshalled
 
@@ -118,9 +118,12 @@ def _reference(inner: str, place: Parts) -> Parts:
 
 def templates(base: Any) -> list[Template]:
     """The interpolations of `base`, in the order they stand. Raises InterpolationError."""
-    return [
-        parse(value, place) for place, value in paths.leaves(base) if isinstance(value, str) and interpolated(value)
-    ]
+    found = [(place, text) for place, text in paths.leaves(base) if isinstance(text, str) and interpolated(text)]
+    if len(found) > MAX_TEMPLATES:
+        raise InterpolationError(
+            f"{len(found)} interpolations; at most {MAX_TEMPLATES} are allowed", found[MAX_TEMPLATES][0]
+        )
+    return [parse(text, place) for place, text in found]
 
 
 def ordered(found: Sequence[Template]) -> list[Template]:

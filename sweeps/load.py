@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sweeps import checks, overrides
 from sweeps.errors import SpecError, described, listed, nearest
 from sweeps.overrides import Override
-from sweeps.schema import Spec
+from sweeps.schema import Replicates, Spec
 from sweeps.source import KeyPath, Source, read_file, read_text
 
 
@@ -192,6 +192,8 @@ def _expected(path: KeyPath, item: dict[str, Any]) -> str:
     if kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
         return f"a number {words} {context[bound]:g}"
+    if kind == "list_type" and path[0] == "replicates":
+        return f"a list of integers, or a count of at most {Replicates.most}"
     if kind == "literal_error":
         return str(context["expected"])
     return _TYPES.get(kind, str(item["msg"]).removeprefix("Input should be ").lower())

@@ -69,3 +69,24 @@ def leaves(node: Any, prefix: Parts = ()) -> Iterator[tuple[Parts, Any]]:
 def overlap(a: Parts, b: Parts) -> bool:
     """Whether one place is the other or lies inside it."""
     return a[: len(b)] == b[: len(a)]
+
+
+class Taken:
+    """Places that are in use, each with whose it is; finds one that overlaps another in no time."""
+
+    def __init__(self) -> None:
+        self._at: dict[Parts, str] = {}
+        self._under: dict[Parts, Parts] = {}
+
+    def find(self, place: Parts) -> tuple[Parts, str] | None:
+        """A place in use that is `place`, contains it or lies inside it, and its owner."""
+        for depth in range(1, len(place) + 1):
+            if place[:depth] in self._at:
+                return place[:depth], self._at[place[:depth]]
+        inside = self._under.get(place)
+        return (inside, self._at[inside]) if inside else None
+
+    def add(self, place: Parts, owner: str) -> None:
+        self._at[place] = owner
+        for depth in range(1, len(place)):
+            self._under[place[:depth]] = place

@@ -75,7 +75,7 @@ def solve(sides: Sides, grid: Grid, tolerance: float) -> Number:
     The difference of the sides must be monotone. Values where `sides` raises NoValue are taken to lie at the
     ends. Raises NoValue with the reason if nothing fits.
     """
-    best = _Search(sides, grid).best()
+    best = _Search(sides, grid, tolerance).best()
     if best.miss > tolerance:
         kind = "value"
         if grid.integer:
@@ -88,9 +88,10 @@ def solve(sides: Sides, grid: Grid, tolerance: float) -> Number:
 
 
 class _Search:
-    def __init__(self, sides: Sides, grid: Grid) -> None:
+    def __init__(self, sides: Sides, grid: Grid, tolerance: float) -> None:
         self.sides = sides
         self.grid = grid
+        self.tolerance = tolerance
         self.refusal = ""
 
     def probe(self, at: Number) -> Probe | None:
@@ -104,6 +105,8 @@ class _Search:
 
     def best(self) -> Probe:
         a, b = self.bracket()
+        if a.gap * b.gap > 0:
+            return self.end(a, b)
         for turn in range(MAX_PROBES):
             if a.gap == 0 or b.gap == 0:
                 break
@@ -115,6 +118,17 @@ class _Search:
                 raise NoValue(f"{at:.12g}, which may be the value, is not possible: {self.refusal}")
             a, b = (middle, b) if (middle.gap < 0) == (a.gap < 0) else (a, middle)
         return min(a, b, key=lambda probe: abs(probe.gap))
+
+    def end(self, a: Probe, b: Probe) -> Probe:
+        """The better end if the sides are equal beyond it: rounding may have put it there."""
+        best = min(a, b, key=lambda probe: abs(probe.gap))
+        if best.miss <= self.tolerance and best.at not in (self.grid.low, self.grid.high):
+            return best
+        impossible = f"; other values are not possible: {self.refusal}" if self.refusal else ""
+        raise NoValue(
+            f"no value from {a.at:g} to {b.at:g} fits: the left side goes from {a.left:.4g} to {b.left:.4g}, "
+            f"the right side from {a.right:.4g} to {b.right:.4g}{impossible}"
+        )
 
     @staticmethod
     def guess(a: Probe, b: Probe, turn: int) -> float:
@@ -132,16 +146,6 @@ class _Search:
         low, high = self.probe(first), self.probe(last)
         if low is None or high is None:
             low, high = self.narrowed(first, last, low, high)
-        if low.gap * high.gap > 0:
-            raise NoValue(
-                f"no value from {low.at:g} to {high.at:g} fits: the left side goes from {low.left:.4g} to "
-                f"{high.left:.4g}, the right side from {low.right:.4g} to {high.right:.4g}"
-                + (
-                    f"; beyond, or in between, there are values that are not possible: {self.refusal}"
-                    if self.refusal
-                    else ""
-                )
-            )
         return low, high
 
     def narrowed(

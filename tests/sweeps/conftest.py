@@ -7,8 +7,13 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from hypothesis import settings
 
 from sweeps.load import LoadedSpec, load
+
+# A shared machine may stall for a moment in any example.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 Load = Callable[..., LoadedSpec]
 

@@ -39,7 +39,7 @@ WRONG = {
     "open bracket": ("a: [1, 2\nb: 3\n", None, None, "not valid YAML"),
     "list as key": ("[1, 2]: 3\n", 1, 1, "a key must be text"),
     "number as key": ("a: 1\n3: 1\n", 2, 1, "the key `3` is not text"),
-    "word as key": ("on: 1\n", 1, 1, "`on` is a truth value"),
+    "word as value": ("a: on\n", 1, 4, "`on` is a truth value"),
     "octal": ("a: 1\nb: [1, 012]\n", 2, 8, "`012`"),
     "sexagesimal": ("time: 12:00:00\n", 1, 7, "43200"),
     "at sign": ("a: @b\n", 1, 4, "put text with it in quotes"),
