@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,15 @@ class CheckpointError(ValueError):
     """State that can't be saved, or a file that can't be read back."""
 
 
-def save(path: Path, state: Any, step: int | None) -> int:
+@dataclass(frozen=True)
+class Mark:
+    """What a checkpoint says of its run beside the task's state: how far it was, and whether it had diverged."""
+
+    step: int | None = None
+    divergence: str | None = None
+
+
+def save(path: Path, state: Any, mark: Mark = Mark()) -> int:
     """Write `state` so that a reader sees the old file or the new one, never half of one. Returns its bytes.
 
     `state` may nest dict, list, tuple, None, bool, int, float, str, bytes, NumPy arrays and torch tensors.
@@ -33,7 +42,7 @@ def save(path: Path, state: Any, step: int | None) -> int:
 
     arrays: Arrays = {}
     skeleton = _pack(state, "state", arrays)
-    header = orjson.dumps({"version": 1, "step": step, "state": skeleton}).decode()
+    header = orjson.dumps({"version": 1, **vars(mark), "state": skeleton}).decode()
     data = serialize(arrays, {METADATA_KEY: header})
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
@@ -47,8 +56,8 @@ def save(path: Path, state: Any, step: int | None) -> int:
     return len(data)
 
 
-def load(path: Path) -> tuple[Any, int | None]:
-    """The saved state and its step. Raises CheckpointError when the file is damaged."""
+def load(path: Path) -> tuple[Any, Mark]:
+    """The saved state and its mark. Raises CheckpointError when the file is damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as deserialize
 
@@ -57,18 +66,18 @@ def load(path: Path) -> tuple[Any, int | None]:
         header, arrays = _header(data), deserialize(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"checkpoint {path} can't be read: {error}") from None
-    return _unpack(header["state"], arrays), header["step"]
+    return _unpack(header["state"], arrays), Mark(header["step"], header["divergence"])
 
 
-def step_of(path: Path) -> int | None:
-    """The step a checkpoint was taken at, without reading its arrays; None without a readable checkpoint."""
+def mark_of(path: Path) -> Mark:
+    """The mark of a checkpoint, without reading its arrays; an empty one without a readable checkpoint."""
     try:
         with path.open("rb") as file:
             length = file.read(8)
-            step = _header(length + file.read(int.from_bytes(length, "little")))["step"]
+            header = _header(length + file.read(int.from_bytes(length, "little")))
+            return Mark(header["step"], header["divergence"])
     except (OSError, ValueError, KeyError, OverflowError, MemoryError):
-        return None
-    return None if step is None else int(step)
+        return Mark()
 
 
 def _header(data: bytes) -> dict[str, Any]:

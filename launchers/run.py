@@ -27,6 +27,7 @@ class Run:
         folder: the run's own folder; a task may write files into it.
         threads: how many CPU threads the task may use.
         device: where the task is asked to compute, e.g. "cpu".
+        from_step: the step of the checkpoint that `restore` gives, None without one.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class Run:
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = time.monotonic()
         self._checkpoints = False
-        self._step: int | None = None
+        mark = checkpoints.mark_of(folder / CHECKPOINT_NAME)
+        self._step = self.from_step = mark.step
         self._stop = False
-        self.logged = False
-        self.divergence: str | None = None
+        # A run that was killed between its last checkpoint and its end has nothing left to log.
+        self.logged = mark.step is not None
+        self.divergence = mark.divergence
 
     def log(self, step: int, **values: float) -> None:
         """Record numbers at a step. NaN and inf are kept, and mark the run as diverged.
@@ -113,7 +116,8 @@ class Run:
             return
         step = self._step if step is None else int(step)
         self._log.flush()  # rows up to `step` are in the log before a checkpoint says so
-        size = checkpoints.save(self.folder / CHECKPOINT_NAME, state() if callable(state) else state, step)
+        mark = checkpoints.Mark(step, self.divergence)
+        size = checkpoints.save(self.folder / CHECKPOINT_NAME, state() if callable(state) else state, mark)
         self._log.append("checkpoint", step=step, bytes=size)
         self._saved = time.monotonic()
         if self._stop:

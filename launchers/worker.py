@@ -22,11 +22,10 @@ from typing import Any
 
 import orjson
 
-from launchers import checkpoint as checkpoints
 from launchers.errors import Interrupted, TaskError
 from launchers.eventlog import FINAL, Busy, EventLog, owned, read_state
 from launchers.provenance import packages
-from launchers.run import CHECKPOINT_NAME, Run
+from launchers.run import Run
 from launchers.task import load_task
 from sweeps.identity import run_id as identity
 
@@ -96,7 +95,7 @@ def _attempt(job: Job, folder: Path, attempt: int, on_run: Callable[[Run | None]
     log.append(
         "start",
         attempt=attempt,
-        from_step=checkpoints.step_of(folder / CHECKPOINT_NAME),
+        from_step=run.from_step,
         host=socket.gethostname(),
         pid=os.getpid(),
         device=device,

@@ -45,7 +45,7 @@ class SpecError(SweeplawError):
         self.key = key
         self.others = tuple(others)
         place = ":".join(str(part) for part in (file, line, column) if part not in ("", None))
-        own = ": ".join(part for part in (place, key, problem) if part)
+        own = ": ".join(part for part in (place, shown(key, 200), problem) if part)
         super().__init__("\n".join([own, *map(str, self.others)]))
 
     @classmethod

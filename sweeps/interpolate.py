@@ -136,7 +136,9 @@ def ordered(found: Sequence[Template]) -> list[Template]:
         if not ready:
             stuck = _cycle(found, placed, waiting)
             chain = " -> ".join(".".join(t.place) for t in [*stuck, stuck[0]])
-            raise InterpolationError(f"the interpolations refer to each other in a circle: {chain}", stuck[0].place)
+            raise InterpolationError(
+                f"the interpolations refer to each other in a circle: {shown(chain, 300)}", stuck[0].place
+            )
         done.extend(ready)
         placed.update(t.place for t in ready)
     return done
@@ -175,7 +177,7 @@ def missing(template: Template, known: Sequence[Parts], order: Sequence[Template
             continue
         name = ".".join(reference)
         return (
-            f"`${{{name}}}` refers to nothing in base and to no place that an axis or a derived value sets"
+            f"`${{{shown(name)}}}` refers to nothing in base and to no place that an axis or a derived value sets"
             f"{nearest(name, ['.'.join(place) for place in known])}"
         )
     return None

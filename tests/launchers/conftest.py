@@ -18,14 +18,15 @@ QUADRATIC = """
 import math, os, time
 
 def train(config, run):
-    state = run.restore() or {"step": 0}
+    state = run.restore() or {"step": 0, "loss": None}
     for step in range(state["step"], config["steps"]):
         time.sleep(config.get("seconds", 0.0) / config["steps"])
         noise = math.sin(1000 * config["seed"] + step)
         loss = 1 + config["width"] ** -0.5 + (math.log2(config["lr"]) + 5) ** 2 / 50 + 1e-3 * noise
         run.log(step + 1, val_loss=loss)
-        run.checkpoint({"step": step + 1})
-    run.summary(final=loss)
+        state = {"step": step + 1, "loss": loss}
+        run.checkpoint(state)
+    run.summary(final=state["loss"])
 """
 
 SPEC: dict[str, Any] = {

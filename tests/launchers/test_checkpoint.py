@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launchers import checkpoint
+from launchers.checkpoint import Mark
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary(max_size=20))
 states = st.recursive(
@@ -39,9 +40,9 @@ def same(a: Any, b: Any) -> bool:
 @given(states)
 def test_any_nesting_comes_back_with_its_types(tmp_path_factory: pytest.TempPathFactory, state: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "state.safetensors"
-    checkpoint.save(path, state, 7)
-    restored, step = checkpoint.load(path)
-    assert step == 7
+    checkpoint.save(path, state, Mark(7, "val_loss = nan"))
+    restored, mark = checkpoint.load(path)
+    assert mark == checkpoint.mark_of(path) == Mark(7, "val_loss = nan")
     assert same(restored, state)
 
 
@@ -49,9 +50,9 @@ def test_any_nesting_comes_back_with_its_types(tmp_path_factory: pytest.TempPath
 @pytest.mark.parametrize("shape", [(), (0,), (3, 2), (2, 0, 3)])
 def test_tensors_come_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     tensor = (torch.randn(shape) * 100).to(dtype)
-    checkpoint.save(tmp_path / "c", {"w": tensor, "view": tensor.T if tensor.ndim == 2 else tensor}, None)
-    state, step = checkpoint.load(tmp_path / "c")
-    assert step is None
+    checkpoint.save(tmp_path / "c", {"w": tensor, "view": tensor.T if tensor.ndim == 2 else tensor})
+    state, mark = checkpoint.load(tmp_path / "c")
+    assert mark == Mark()
     assert state["w"].dtype == dtype
     assert torch.equal(state["w"], tensor)
     assert torch.equal(state["view"], tensor.T if tensor.ndim == 2 else tensor)
@@ -69,7 +70,7 @@ def test_an_optimizer_continues_from_its_saved_state(tmp_path: Path) -> None:
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(model.parameters())
     steps(model, optimizer, 3)
-    checkpoint.save(tmp_path / "c", {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, 3)
+    checkpoint.save(tmp_path / "c", {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
     steps(model, optimizer, 4)
 
     state, _ = checkpoint.load(tmp_path / "c")
@@ -83,7 +84,7 @@ def test_an_optimizer_continues_from_its_saved_state(tmp_path: Path) -> None:
 
 def test_numpy_arrays_keep_shape_and_type(tmp_path: Path) -> None:
     state = {"a": np.arange(6, dtype=np.int16).reshape(2, 3), "b": np.float32(1.5)}
-    checkpoint.save(tmp_path / "c", state, 1)
+    checkpoint.save(tmp_path / "c", state)
     restored, _ = checkpoint.load(tmp_path / "c")
     assert restored["a"].dtype == np.int16
     np.testing.assert_array_equal(restored["a"], state["a"])
@@ -93,22 +94,22 @@ def test_numpy_arrays_keep_shape_and_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [object(), {1, 2}, np.array(["text"]), 1j])
 def test_what_has_no_stable_form_is_named(tmp_path: Path, bad: Any) -> None:
     with pytest.raises(checkpoint.CheckpointError, match=r"state\['model'\]\[1\]"):
-        checkpoint.save(tmp_path / "c", {"model": [0, bad]}, 1)
+        checkpoint.save(tmp_path / "c", {"model": [0, bad]})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_file_is_said_and_a_failed_save_keeps_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "c"
-    checkpoint.save(path, {"x": np.zeros(100)}, 4)
-    assert checkpoint.step_of(path) == 4
+    checkpoint.save(path, {"x": np.zeros(100)}, Mark(4))
+    assert checkpoint.mark_of(path) == Mark(4)
     whole = path.read_bytes()
     with pytest.raises(checkpoint.CheckpointError):
-        checkpoint.save(path, {"x": object()}, 5)
+        checkpoint.save(path, {"x": object()}, Mark(5))
     assert path.read_bytes() == whole
     for cut in (0, 5, 50, len(whole) - 1):
         path.write_bytes(whole[:cut])
         with pytest.raises(checkpoint.CheckpointError, match="can't be read"):
             checkpoint.load(path)
     path.write_bytes(b"\xff" * 64)
-    assert checkpoint.step_of(path) is None
-    assert checkpoint.step_of(tmp_path / "none") is None
+    assert checkpoint.mark_of(path) == Mark()
+    assert checkpoint.mark_of(tmp_path / "none") == Mark()

@@ -137,3 +137,14 @@ def test_an_orphan_gets_its_end_once(tmp_path: Path) -> None:
     assert close_orphan(tmp_path, "failed", "killed")
     assert not close_orphan(tmp_path, "failed", "killed")
     assert (read_state(tmp_path).attempts, read_state(tmp_path).status) == (1, "failed")
+
+
+def test_what_an_earlier_attempt_logged_still_counts(tmp_path: Path, make: Make) -> None:
+    """Killed between the last checkpoint and the end, a run has nothing left to log, and its NaN stays a NaN."""
+    run, _ = make(tmp_path, checkpoint_seconds=0.0)
+    assert (run.logged, run.from_step) == (False, None)
+    run.log(3, val_loss=math.nan)
+    run.checkpoint({"step": 3})
+    again, _ = make(tmp_path)
+    assert (again.logged, again.from_step) == (True, 3)
+    assert again.divergence == "val_loss = nan at step 3"
