@@ -90,7 +90,7 @@ def sweep(  # noqa: PLR0917 - typer reads the command line from this signature
     try:
         plan = plan_sweep(load(spec, overrides or ()))
         code = _dry_run(plan, places, as_json) if dry_run else _run(plan, places, retry_failed, as_json, console)
-    except (SweeplawError, StoreError) as error:
+    except (SweeplawError, StoreError, OSError) as error:
         _fail(console, str(error), as_json)
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None

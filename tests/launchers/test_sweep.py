@@ -242,6 +242,14 @@ def test_a_wrong_spec_is_one_clear_error(project: Project, name: str) -> None:
     assert "error" in project.sweep("--json").json
 
 
+def test_a_folder_that_cannot_be_made_is_one_clear_error(project: Project) -> None:
+    (project.folder / "taken").write_text("a file")
+    result = project.sweep("--home", "taken/results")
+    assert result.code == 2
+    assert "taken" in result.err
+    assert "Traceback" not in result.err
+
+
 def test_a_metric_that_no_run_logged_is_an_error_with_the_nearest_name(project: Project) -> None:
     project.spec(fit={"of": "val_los", "laws": []})
     result = project.sweep()
