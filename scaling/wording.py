@@ -330,8 +330,14 @@ def _forecast_sentences(analysis: Json) -> list[str]:
         sentences.append(f"{fate} the predicted {level(analysis)} interval.")
     for same in _alike([p for p in ours if p.get("of") == of and finite(p.get("observed")) is None], "at"):
         values = joined([f"{forecast(p)}{_under(p)}" for p in same])
-        sentences.append(f"At {place(same[0]['at'])} {clean(str(of))} is predicted to be {values}.")
+        condition = ", if the law holds that far" if any(assumed(p) for p in same) else ""
+        sentences.append(f"At {place(same[0]['at'])} {clean(str(of))} is predicted to be {values}{condition}.")
     return sentences
+
+
+def assumed(prediction: Json) -> bool:
+    """Whether the interval leaves out the law's own error, because too few scales were there to estimate it."""
+    return "assumes the law holds" in str(prediction.get("basis", ""))
 
 
 def forecast(prediction: Json) -> str:
@@ -460,6 +466,9 @@ def _predictions_table(analysis: Json) -> Table:
     ]  # fmt: skip
     columns = (*map(clean, groups), "of", "law", *map(clean, axes), "predicted", "observed", "score")
     caption = f"Predicted from the fits above. {_brackets(analysis)} A held-out value took no part in the fit."
+    if any(assumed(p) for p in items):
+        which = "The intervals" if all(assumed(p) for p in items) else "Some intervals"
+        caption += f" {which} assume that the law holds: there are too few scales to estimate its own error."
     return Table("predictions", "Predictions", caption, columns, tuple(rows),
                  len(groups) + 2 + len(axes), _right(columns, len(groups) + 2, len(axes) + 2))  # fmt: skip
 

@@ -243,3 +243,16 @@ def test_another_schema_is_refused():
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
 def test_what_is_no_number_is_never_printed_as_one(value):
     assert wording.number(value) == "–"
+
+
+def test_an_interval_that_assumes_the_law_says_so():
+    prediction = {"fit": "f", "law": "power", "at": {"width": 96}, "group": {}, "of": "val_loss", "value": 1.8,
+                  "lo": 1.7, "hi": 1.9, "held_out": False}  # fmt: skip
+    assuming = {"of": "val_loss", "predictions": [{**prediction, "basis": "parameters; assumes the law holds"}]}
+    tested = {"of": "val_loss", "predictions": [{**prediction, "basis": "parameters + law error from rolling origin"}]}
+    said = {name: " ".join(wording.answer(a)) for name, a in (("assuming", assuming), ("tested", tested))}
+    assert "if the law holds that far" in said["assuming"]
+    assert "if the law holds that far" not in said["tested"]
+    captions = {n: wording.tables(a)[-1].caption for n, a in (("assuming", assuming), ("tested", tested))}
+    assert "assume that the law holds" in captions["assuming"]
+    assert "assume that the law holds" not in captions["tested"]
