@@ -1,0 +1,1 @@
+"""Best of N: exact curves inside the data, tails beyond it."""
