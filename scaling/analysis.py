@@ -26,13 +26,14 @@ from scaling.findings import (
     Point,
     point_text,
 )
-from scaling.fit import Fit, Predictions, Rows, fit_law
+from scaling.fitting import Fit, Predictions, fit_law
 from scaling.intervals import ENOUGH_DOF, generator
 from scaling.laws import law_over
+from scaling.objectives import Objective
 from scaling.optimum import Optimum, Valley, ValleyNoise, find_optimum, valley_noise
-from scaling.solver import Objective
+from scaling.rows import Rows
 from scaling.transfer import Comparison, Transfer, compare, optimum_rows, transfer
-from sweeps.errors import SweeplawError
+from sweeps.errors import SweeplawError, listed
 from sweeps.expressions import compile_expression
 from sweeps.schema import FitSpec, LawSpec, Spec
 
@@ -105,29 +106,34 @@ class _Work:
         fits: list[LawFit] = []
         predictions: list[LawPrediction] = []
         for law in self.want.laws:
-            groups = self._groups(law.over, law)
+            groups = self._groups(law)
             if not groups:
-                self.notes.append(f"law {law.law} over {law.over}: {law.over} has no numbers to be over.")
+                self.notes.append(
+                    f"law {law.law} over {listed(law.inputs)}: no row has numbers for {listed(law.inputs)}."
+                )
             for group, cells in groups.items():
                 fit = self._fit(law, dict(group), cells)
-                if fit is not None:
-                    fits.append(fit[0])
-                    predictions += fit[1]
+                fits.append(fit[0])
+                predictions += fit[1]
         return fits, predictions
 
-    def _groups(self, over: str, law: LawSpec) -> dict[tuple[tuple[str, Any], ...], list[Cell]]:
-        """Cells with a value of `over`, by comparison and by the axes that are not tied to it."""
+    def _groups(self, law: LawSpec) -> dict[tuple[tuple[str, Any], ...], list[Cell]]:
+        """Cells with all inputs of `law`, by comparison and by the axes that are not tied to an input."""
         cells = self.of(self._metric(law)).all_cells
         known = {k for c in cells for k in c.facts}
-        if over not in known:
-            raise AnalysisError(f"law {law.law!r} is over {over!r}, which no result has.{nearest(over, known)}")
-        free = [a for a in self.axes if a != over and not self._tied(a, over, cells)]
+        for over in law.inputs:
+            if over not in known:
+                raise AnalysisError(f"law {law.law!r} is over {over!r}, which no result has.{nearest(over, known)}")
+        free = [a for a in self.axes if a not in law.inputs and not any(self._tied(a, o, cells) for o in law.inputs)]
         groups: dict[tuple[tuple[str, Any], ...], list[Cell]] = {}
         for cell in cells:
-            if _number(cell.facts.get(over)) is not None:
+            if all(_number(cell.facts.get(over)) is not None for over in law.inputs) and self._enters(law, cell):
                 key = tuple(cell.group.items()) + tuple((a, cell.at[a]) for a in free)
                 groups.setdefault(key, []).append(cell)
         return groups
+
+    def _enters(self, law: LawSpec, cell: Cell) -> bool:
+        return law.where is None or self._holds(law.where, cell, f"law {law.law!r}: where")
 
     def _tied(self, axis: str, over: str, cells: Sequence[Cell]) -> bool:
         """Whether `axis` moves with `over`, so that it does not make groups of its own."""
@@ -147,48 +153,87 @@ class _Work:
         of = law.of or self.want.of
         return self.want.of if of.endswith(".optimum") else of
 
-    def _fit(self, law: LawSpec, group: Point, cells: list[Cell]) -> tuple[LawFit, list[LawPrediction]] | None:
+    def _fit(self, law: LawSpec, group: Point, cells: list[Cell]) -> tuple[LawFit, list[LawPrediction]]:
         of = law.of or self.want.of
         reduced = self.of(self._metric(law))
-        rows = reduced.rows(of, law.over, cells)
-        held = [self._held_out(row.cell) for row in rows]
+        rows = reduced.rows(of, law.inputs, cells)
+        held = [self._held_out(law, row.cell) for row in rows]
         train = [row for row, out in zip(rows, held, strict=True) if not out]
-        name = law.name or f"{law.law}({of} over {law.over})"
-        form = law_over(law.law, law.over)
+        name = law.name or f"{law.law}({of} over {', '.join(law.inputs)})"
+        form = law_over(law.law, law.inputs, law.freeze, law.tie, law.bounds)
+        data = self._rows(law, train)
         try:
             fit = fit_law(
-                form, _rows(train), draws=self.want.bootstrap, level=self.want.level,
-                seed=int(generator(self.seed, name, *group.items()).integers(2**31)),
+                form, data, objective=objective_of(law), draws=self.want.bootstrap, level=self.want.level,
+                seed=int(generator(self.seed, name, *group.items()).integers(2**31)), start=law.start,
+                search=law.search,
             )  # fmt: skip
         except AnalysisError as error:
-            fit = Fit(form, "refused", (str(error),), _rows(train), Objective(), level=self.want.level)
+            fit = Fit(form, "refused", (str(error),), data, objective_of(law), level=self.want.level)
         lost = len(cells) - len(rows)
         if lost:
             fit = _also(fit, f"{lost} of {len(cells)} cells have no {of} and are left out.")
-        made = LawFit(name, of, law.over, group, fit)
+        made = LawFit(name, of, law.inputs, group, fit)
         if not fit.params:
             return made, []
         scored = [self._score(made, row) for row, out in zip(rows, held, strict=True) if out]
         return made, scored + self._predict(made, reduced.run_noise(of, train))
 
-    def _held_out(self, cell: Cell) -> bool:
-        rule = self.want.hold_out
+    def _rows(self, law: LawSpec, rows: Sequence[_Row]) -> Rows:
+        """The rows of a fit with their clusters, costs and given standard errors."""
+        made = _rows(rows, len(law.inputs))
+        if law.stderr is not None:
+            given = [_number(self._fact(r.cell, law.stderr, "stderr")) for r in rows]
+            made = replace(made, stderr=np.array([np.nan if g is None else g for g in given]), dof=math.inf)
+        if law.trials is not None:
+            made = replace(made, trials=np.array([_number(self._fact(r.cell, law.trials, "trials")) for r in rows]))
+        if law.censored is not None:
+            hidden = [bool(self._fact(r.cell, law.censored, "censored")) for r in rows]
+            made = replace(made, censored=np.array(hidden))
+        if self.want.cluster is not None:
+            labels = self.of(self._metric(law)).labels(self.want.cluster)
+            seen: dict[Any, int] = {}
+            made = replace(made, cluster=np.array([seen.setdefault(labels[id(r.cell)], len(seen)) for r in rows]))
+        return replace(made, cost=self._costs(law, rows))
+
+    def _costs(self, law: LawSpec, rows: Sequence[_Row]) -> Floats | None:
+        """What each row cost: by the spec's expression, else the flops of a law over several inputs."""
+        if self.want.cost is not None:
+            rule = compile_expression(self.want.cost)
+            try:
+                return np.array([float(rule(r.cell.facts | r.cell.at)) for r in rows])
+            except SweeplawError as error:
+                raise AnalysisError(f"fit.cost: {error}") from None
+        flops = [_number(r.cell.facts.get("flops")) for r in rows]
+        known = [f for f in flops if f is not None and f > 0]
+        return np.array(known) if len(law.inputs) > 1 and len(known) == len(rows) else None
+
+    def _fact(self, cell: Cell, name: str, key: str) -> Any:
+        if name not in cell.facts:
+            raise AnalysisError(f"{key}: no result has {name!r}.{nearest(name, cell.facts)}")
+        return cell.facts[name]
+
+    def _held_out(self, law: LawSpec, cell: Cell) -> bool:
+        rule = law.hold_out if law.hold_out is not None else self.want.hold_out
         if rule is None:
             return False
-        names = cell.facts | cell.at | cell.group
         if isinstance(rule, str):
-            try:
-                return bool(compile_expression(rule)(names))
-            except SweeplawError as error:
-                raise AnalysisError(f"fit.hold_out: {error}") from None
+            return self._holds(rule, cell, "fit.hold_out")
+        names = cell.names
         for name in rule:
             if name not in names:
                 raise AnalysisError(f"fit.hold_out: no {name!r} among the results.{nearest(name, names)}")
         return all(_same(names[k], v) for k, v in rule.items())
 
+    def _holds(self, rule: str, cell: Cell, key: str) -> bool:
+        try:
+            return bool(compile_expression(rule)(cell.names))
+        except SweeplawError as error:
+            raise AnalysisError(f"{key}: {error}") from None
+
     def _score(self, fit: LawFit, row: _Row) -> LawPrediction:
-        answer = fit.fit.predict(np.array([row.x]), noise=row.relative)
-        at = dict(row.cell.at) | {fit.over: row.cell.facts[fit.over]}
+        answer = fit.fit.predict(np.array(row.x)[:, None], noise=row.relative)
+        at = dict(row.cell.at) | {over: row.cell.facts[over] for over in fit.over}
         return _prediction(fit, {k: v for k, v in at.items() if k not in fit.group}, answer, row.y, True)
 
     def _predict(self, fit: LawFit, noise: float) -> list[LawPrediction]:
@@ -196,13 +241,15 @@ class _Work:
         for point in self.spec.predict:
             if any(k in fit.group and not _same(fit.group[k], v) for k, v in point.items()):
                 continue
-            x = self._place(fit.over, point | fit.group)
-            if x is None:
-                self.notes.append(f"predict {point_text(point)}: {fit.name} needs {fit.over}, which it doesn't give.")
+            places = {over: self._place(over, point | fit.group) for over in fit.over}
+            x = [v for v in places.values() if v is not None]
+            if len(x) < len(places):
+                lost = next(k for k, v in places.items() if v is None)
+                self.notes.append(f"predict {point_text(point)}: {fit.name} needs {lost}, which it doesn't give.")
                 continue
-            answer = fit.fit.predict(np.array([x]), noise=noise)
+            answer = fit.fit.predict(np.array(x)[:, None], noise=noise)
             at = {k: v for k, v in point.items() if k not in fit.group}
-            out.append(_prediction(fit, at | {fit.over: point.get(fit.over, x)}, answer, None, False))
+            out.append(_prediction(fit, at | {k: point.get(k, v) for k, v in places.items()}, answer, None, False))
         return out
 
     def _place(self, over: str, point: Point) -> float | None:
@@ -266,7 +313,7 @@ class _Work:
 @dataclass(frozen=True)
 class _Row:
     cell: Cell
-    x: float
+    x: tuple[float, ...]
     y: float
     stderr: float | None
     dof: float
@@ -304,17 +351,31 @@ class _Reduced:
         work = self.work
         keys = [*work.axes, *work.compare]
         extra = [c for c in self.runs.columns if c not in keys and self._fact(c)]
-        aggregates = [pl.col(c).mean().alias(c) for c in extra]
+        texts = [c for c in self.runs.columns if c not in keys and self._text(c)]
+        aggregates = [pl.col(c).mean().alias(c) for c in extra] + [pl.col(c).first().alias(c) for c in texts]
         if not keys:
-            rows = self.runs.select(aggregates).rows(named=True) if extra else [{}]
+            rows = self.runs.select(aggregates).rows(named=True) if aggregates else [{}]
         else:
             rows = self.runs.group_by(keys, maintain_order=True).agg(aggregates).rows(named=True)
         out = []
         for row in rows:
             at = {a: row[a] for a in work.axes}
             facts = at | {c: row[c] for c in extra if row[c] is not None}
-            out.append(Cell(at, {c: row[c] for c in work.compare}, facts))
+            out.append(Cell(at, {c: row[c] for c in work.compare}, facts, {c: row[c] for c in texts}))
         return out
+
+    def labels(self, cluster: str) -> dict[int, Any]:
+        """The cluster of each cell, by the cell's id."""
+        for cell in self.all_cells:
+            if cluster not in cell.names:
+                raise AnalysisError(f"fit.cluster: no result has {cluster!r}.{nearest(cluster, cell.names)}")
+        return {id(c): c.names[cluster] for c in self.all_cells}
+
+    def _text(self, column: str) -> bool:
+        """Whether a column holds words that rows may be chosen or clustered by."""
+        work = self.work
+        known = column in work.tune or column in FIXED or column == self.metric
+        return not known and self.runs[column].dtype == pl.String
 
     def _fact(self, column: str) -> bool:
         work = self.work
@@ -348,10 +409,10 @@ class _Reduced:
         work = self.work
         by = [*work.axes, *work.compare]
         out: list[MeasuredCell] = []
-        means = reduce.mean(self.runs, by, self.metric)
+        means = {tuple(row[k] for k in by): row for row in reduce.mean(self.runs, by, self.metric).rows(named=True)}
         noises = self._group_noises(by)
         for cell in self.all_cells:
-            row = self._of_cell(means, cell).row(0, named=True)
+            row = means[(*cell.at.values(), *cell.group.values())]
             if not row["n"] or row["n_diverged"]:
                 continue
             noise = noises[tuple(cell.group.values())]
@@ -447,31 +508,31 @@ class _Reduced:
 
     # rows of a law
 
-    def rows(self, of: str, over: str, cells: Sequence[Cell]) -> list[_Row]:
+    def rows(self, of: str, over: Sequence[str], cells: Sequence[Cell]) -> list[_Row]:
         """What a law of `of` over `over` sees of `cells`, ascending; cells without a value are left out."""
         chosen = {id(c) for c in cells}
         found = self._optimum_rows(of, over) if of.endswith(".optimum") else self._metric_rows(over)
         return sorted((r for r in found if id(r.cell) in chosen), key=lambda r: (r.x, r.cell.place))
 
-    def _optimum_rows(self, of: str, over: str) -> list[_Row]:
+    def _optimum_rows(self, of: str, over: Sequence[str]) -> list[_Row]:
         tune = of.removesuffix(".optimum")
         if tune not in self.work.tune:
             raise AnalysisError(f"law of {of!r}: the spec tunes no {tune!r}.{nearest(tune, self.work.tune)}")
         out = []
         for item in self.optima:
             if item.tune == tune and item.optimum.status == "ok":
-                x = float(item.cell.facts[over])
-                rows = optimum_rows([(x, item.optimum)])
+                x = _inputs(item.cell, over)
+                rows = optimum_rows([(x[0], item.optimum)])
                 stderr = None if rows.stderr is None else float(rows.stderr[0])
                 out.append(_Row(item.cell, x, float(rows.y[0]), stderr, rows.dof))
         return out
 
-    def _metric_rows(self, over: str) -> list[_Row]:
+    def _metric_rows(self, over: Sequence[str]) -> list[_Row]:
         if not self.work.tune:
-            return [_Row(c.cell, float(c.cell.facts[over]), c.mean, c.stderr, c.dof) for c in self.cells]
+            return [_Row(c.cell, _inputs(c.cell, over), c.mean, c.stderr, c.dof) for c in self.cells]
         first = self.work.tune[0]
         return [
-            _Row(o.cell, float(o.cell.facts[over]), o.optimum.loss, o.optimum.loss_stderr, o.optimum.noise.dof)
+            _Row(o.cell, _inputs(o.cell, over), o.optimum.loss, o.optimum.loss_stderr, o.optimum.noise.dof)
             for o in self.optima
             if o.tune == first and o.optimum.loss is not None
         ]
@@ -492,11 +553,26 @@ class _Reduced:
         return max(noises, default=0.0)
 
 
-def _rows(rows: Sequence[_Row]) -> Rows:
+def _inputs(cell: Cell, over: Sequence[str]) -> tuple[float, ...]:
+    return tuple(float(cell.facts[o]) for o in over)
+
+
+def objective_of(law: LawSpec) -> Objective:
+    """The objective that a spec asks for; its constant is delta, nu or the penalty."""
+    asked = law.objective
+    if asked is None:
+        return Objective(residual=law.residual)
+    constant = {"huber": "delta", "student": "nu", "envelope": "penalty"}.get(asked.name)
+    made = Objective(asked.name, "logit" if asked.name == "binomial" else law.residual)
+    return made if asked.value is None or constant is None else replace(made, **{constant: asked.value})
+
+
+def _rows(rows: Sequence[_Row], inputs: int) -> Rows:
     known = all(r.stderr is not None for r in rows) and bool(rows)
     stderr = np.array([r.stderr for r in rows], dtype=float) if known else None
     dof = min((r.dof for r in rows), default=0.0)
-    return Rows(np.array([r.x for r in rows]), np.array([r.y for r in rows]), stderr, dof,
+    x = np.array([r.x for r in rows], dtype=float).reshape(-1, inputs).T
+    return Rows(x, np.array([r.y for r in rows], dtype=float), stderr, dof,
                 tuple(r.cell.place for r in rows))  # fmt: skip
 
 

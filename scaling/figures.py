@@ -37,6 +37,7 @@ from scaling.canvas import (
 )
 from scaling.errors import AnalysisError
 from scaling.laws import law_over
+from scaling.misfits import misfit_figure, several
 from scaling.wording import Json, finite
 
 WORST = 5  # means this many times further from the best than the median are left above the frame
@@ -75,7 +76,18 @@ def drawings(analysis: Json, results: pl.DataFrame, theory: Mapping[str, str] | 
         made.append(_optimum_drawing(analysis, results, tune, over, theory))
     for over in _metric_axes(analysis):
         made.append(_metric_drawing(analysis, results, over, of))
+    made += [_misfit_drawing(analysis, name) for name in _unique(f["of"] for f in several(analysis))]
     return made
+
+
+def _misfit_drawing(analysis: Json, of: str) -> Drawing:
+    return Drawing(
+        f"misfit-{of}",
+        f"How far {wording.clean(of)} lies from its laws",
+        "Each point is a row: what was observed over what the law says, less one. Hollow: held out of the fit. "
+        "A trend or a bend says that the law has another form.",
+        lambda theme, narrow: misfit_figure(analysis, of, theme=theme, narrow=narrow),
+    )
 
 
 def _u_drawing(analysis: Json, results: pl.DataFrame, tune: str, of: str) -> Drawing:
@@ -783,7 +795,7 @@ def _optimum_axes(analysis: Json) -> list[tuple[str, str]]:
     """(tune, axis) pairs with something to show: more than one scale."""
     pairs = []
     for tune in _unique(str(o["tune"]) for o in analysis.get("optima", ())):
-        fitted = [str(f["over"]) for f in analysis.get("fits", ()) if f.get("of") == f"{tune}.optimum"]
+        fitted = [f["over"] for f in _over_one(analysis) if f.get("of") == f"{tune}.optimum"]
         axis = _main_axis(analysis, tune)
         pairs += [(tune, over) for over in _unique([*fitted, *([axis] if axis else [])])]
     return pairs
@@ -791,9 +803,14 @@ def _optimum_axes(analysis: Json) -> list[tuple[str, str]]:
 
 def _metric_axes(analysis: Json) -> list[str]:
     of = analysis.get("of")
-    fitted = [str(f["over"]) for f in analysis.get("fits", ()) if f.get("of") == of]
-    if fitted:
+    fitted = [f["over"] for f in _over_one(analysis) if f.get("of") == of]
+    if fitted or several(analysis):
         return _unique(fitted)
     return _unique(
         name for item in _measured(analysis) for name, value in (item.get("at") or {}).items() if finite(value)
     )[:1]
+
+
+def _over_one(analysis: Json) -> list[Json]:
+    """The fits whose law is over one input: those that a curve shows."""
+    return [f for f in analysis.get("fits", ()) if isinstance(f.get("over"), str)]

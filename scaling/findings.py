@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.fit import Fit
+from scaling.fitting import Fit
 from scaling.intervals import Interval
 from scaling.optimum import Optimum
 from scaling.transfer import Comparison, Transfer
@@ -22,12 +22,18 @@ Point = dict[str, Any]
 class Cell:
     """One scale of one group: its axis values, its comparison, and every number that goes with it.
 
-    `facts` holds what a law may be over (axes, derived names, n_params, flops, tokens).
+    `facts` holds what a law may be over (axes, derived names, n_params, flops, tokens), `texts` words of its rows.
     """
 
     at: Point
     group: Point
     facts: Point
+    texts: Point = field(default_factory=dict)
+
+    @property
+    def names(self) -> Point:
+        """All that is known of the cell, by name."""
+        return self.texts | self.facts | self.at | self.group
 
     @property
     def place(self) -> str:
@@ -71,7 +77,7 @@ class LawFit:
 
     name: str
     of: str
-    over: str
+    over: tuple[str, ...]
     group: Point
     fit: Fit
 
@@ -125,7 +131,7 @@ class Analysis:
 
     def _predicted(self, fit: LawFit) -> list[float]:
         """The places of the law's axis that were predicted from `fit`."""
-        return [float(p.at[fit.over]) for p in self.predictions if p.fit is fit]
+        return [float(p.at[fit.over[0]]) for p in self.predictions if p.fit is fit and len(fit.over) == 1]
 
 
 def value_text(value: Any) -> str:
@@ -179,29 +185,38 @@ def _curve_json(o: Optimum, count: int = 33) -> dict[str, list[float]] | None:
 def _fit_json(f: LawFit, predicted: Sequence[float]) -> dict[str, Any]:
     fit, law, d = f.fit, f.fit.law, f.fit.diagnostics
     objective = {
-        "name": fit.objective.name, "residual": fit.objective.residual,
-        "delta": fit.objective.delta, "value": fit.value,
-    }  # fmt: skip
+        **fit.objective.to_json(),
+        "value": fit.value,
+    }
     shown = {
-        "condition": d.condition, "rms": d.rms, "excess": d.excess, "model": d.model,
+        "condition": d.condition, "rms": d.rms, "excess": d.excess, "model": d.model.sd,
         "unconverged_draws": d.unconverged_draws,
     }  # fmt: skip
-    rows: dict[str, Any] = {"x": fit.rows.x.tolist(), "y": fit.rows.y.tolist(), "cells": list(fit.rows.ids)}
+    x: Any = fit.rows.x[0].tolist() if len(law.inputs) == 1 else dict(zip(f.over, fit.rows.x.tolist(), strict=True))
+    rows: dict[str, Any] = {"x": x, "y": fit.rows.y.tolist(), "cells": list(fit.rows.ids)}
+    if fit.params:
+        rows["fitted"] = law.value(fit.point, fit.rows.x).tolist()
     if fit.rows.stderr is not None:
         rows["stderr"] = fit.rows.stderr.tolist()
     return {
-        "name": f.name, "law": law.name, "formula": law.formula, "latex": law.latex, "of": f.of, "over": f.over,
-        "group": f.group, "status": fit.status, "why": list(fit.why), "objective": _present(objective.items()),
-        "n": len(fit.rows.x), "params": {k: v.to_json() for k, v in fit.params.items()}, "interval": d.method,
+        "name": f.name, "law": law.name, "formula": law.formula, "latex": law.latex, "of": f.of,
+        "over": _over_json(f.over), "group": f.group, "status": fit.status, "why": list(fit.why), "objective": _present(objective.items()),
+        "n": len(fit.rows), "params": {k: v.to_json() for k, v in fit.params.items()}, "interval": d.method,
         "diagnostics": _present(shown.items()), "rows": rows,
-    } | _present([("curve", _law_curve(fit, predicted))])  # fmt: skip
+    } | _present([("frozen", dict(law.fixed) or None), ("basins", list(d.basins) if len(d.basins) > 1 else None),
+                  ("curve", _law_curve(fit, predicted))])  # fmt: skip
+
+
+def _over_json(over: tuple[str, ...]) -> str | list[str]:
+    return over[0] if len(over) == 1 else list(over)
 
 
 def _law_curve(fit: Fit, predicted: Sequence[float], count: int = 49) -> list[dict[str, float]] | None:
     """The law from its first row to its last prediction, with the interval of the law itself, without run noise."""
-    if not fit.params:
+    if not fit.params or len(fit.law.inputs) > 1:
         return None
-    x = np.geomspace(min([*fit.rows.x, *predicted]), max([*fit.rows.x, *predicted]), count)
+    seen = [*fit.rows.x[0], *predicted]
+    x = np.geomspace(min(seen), max(seen), count)
     answer = fit.predict(x)
     lo = hi = np.full(count, np.nan)
     if answer.lo is not None and answer.hi is not None:

@@ -8,16 +8,20 @@ from typing import Any
 
 from scaling.errors import AnalysisError, nearest
 
-MAX_LENGTH = 500
-MAX_NODES = 200
-FUNCTIONS = ("exp", "log", "log2", "log10", "sqrt", "tanh")
+MAX_LENGTH = 1000
+MAX_NODES = 400
+ONE_ARGUMENT = ("exp", "log", "log2", "log10", "sqrt", "tanh", "expm1", "log1p", "softplus", "harmonic", "normal_max")
+TWO_ARGUMENTS = ("min", "max", "log_rising")
+FUNCTIONS = (*ONE_ARGUMENT, *TWO_ARGUMENTS)
 
 
 def parse_formula(text: str) -> Any:
     """The SymPy expression of `text`.
 
     Allowed: numbers, names, ``+ - * / ** ^`` (both of the last two are powers), parentheses and the functions
-    exp, log, log2, log10, sqrt, tanh of one argument. All symbols are real.
+    exp, log, log2, log10, sqrt, tanh, expm1, log1p, softplus(x) = log(1 + e^x), min(a, b), max(a, b); and of a number
+    of draws n: harmonic(n) = 1 + 1/2 + … + 1/n, normal_max(n) = E[largest of n standard normals],
+    log_rising(n, a) = log(Gamma(n + 1) Gamma(1 - a) / Gamma(n + 1 - a)). All symbols are real.
 
     Raises AnalysisError with the offending piece quoted.
     """
@@ -64,8 +68,8 @@ class _Builder:
                 return self.build(operand)
             case ast.BinOp(left=left, op=op, right=right):
                 return self.binary(op, self.build(left), self.build(right), node)
-            case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]):
-                return self.call(name, argument)
+            case ast.Call(func=ast.Name(id=name), args=[*arguments], keywords=[]):
+                return self.call(name, [self.build(a) for a in arguments])
             case _:
                 raise self.refuse(node)
 
@@ -84,13 +88,30 @@ class _Builder:
             case _:
                 raise self.refuse(node)
 
-    def call(self, name: str, argument: ast.expr) -> Any:
+    def call(self, name: str, arguments: list[Any]) -> Any:
         if name not in FUNCTIONS:
             raise AnalysisError(f"law {self.text!r}: no function {name!r}.{nearest(name, FUNCTIONS)}")
-        value = self.build(argument)
-        if name in ("log2", "log10"):
-            return self.sympy.log(value) / math.log(float(name[3:]))
-        return getattr(self.sympy, name)(value)
+        need = 2 if name in TWO_ARGUMENTS else 1
+        if len(arguments) != need:
+            count = "one argument" if need == 1 else "two arguments"
+            raise AnalysisError(f"law {self.text!r}: {name} takes {count}, not {len(arguments)}.")
+        first = arguments[0]
+        match name:
+            case "log2" | "log10":
+                return self.sympy.log(first) / math.log(float(name[3:]))
+            case "min" | "max":
+                below = self.sympy.Le(first, arguments[1])
+                low, high = arguments if name == "min" else arguments[::-1]
+                return self.sympy.Piecewise((low, below), (high, True))
+            case "expm1" | "log1p":
+                from sympy.codegen import cfunctions
+
+                return getattr(cfunctions, name)(first)
+            case "softplus" | "harmonic" | "normal_max" | "log_rising":
+                from scaling import special
+
+                return special.function(name)(*arguments)
+        return getattr(self.sympy, name)(first)
 
     def fold(self, node: ast.expr) -> float:
         try:

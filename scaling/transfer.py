@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from scaling.arrays import Floats
-from scaling.fit import Fit, Rows, fit_law
+from scaling.fitting import Fit, fit_law
 from scaling.intervals import Interval, ends
 from scaling.laws import law_over
 from scaling.optimum import Optimum, Shape, Valley
+from scaling.rows import Rows
 
 LN2 = float(np.log(2.0))
 DECIDED = 0.975  # share of draws that settles a comparison

@@ -311,7 +311,7 @@ def _law_sentences(analysis: Json) -> list[str]:
         if fit.get("status") == "refused" or not fit.get("params"):
             continue
         params = joined([f"{clean(name)} = {_param(p)}" for name, p in fit["params"].items()])
-        of, over = clean(str(fit["of"])), clean(str(fit["over"]))
+        of, over = clean(str(fit["of"])), over_text(fit)
         sentences.append(f"{of} follows {clean(str(fit['law']))} over {over}{_under(fit)}: {params}.")
     return sentences
 
@@ -441,16 +441,38 @@ def _cells_table(analysis: Json) -> Table:
                  _right(columns, len(groups), len(axes) + 2))  # fmt: skip
 
 
+def law_text(fit: Json) -> str:
+    """A fit's own name where it was given one, with its law."""
+    law, name = clean(str(fit["law"])), clean(str(fit.get("name", "")))
+    return law if not name or name.startswith(f"{law}(") else f"{name}: {law}"
+
+
+def objective_text(fit: Json) -> str:
+    """The objective with its constants and its value: two values are comparable only under the same objective."""
+    objective = fit.get("objective") or {}
+    constants = [plain(objective[k]) for k in ("delta", "nu", "penalty") if k in objective]
+    name = clean(str(objective.get("name", "")))
+    text = f"{name}({', '.join(constants)}) on {clean(str(objective.get('residual', '')))}"
+    value = finite(objective.get("value"))
+    return text.replace("()", "") + (f"\n{value:.4g}" if value is not None else "")
+
+
+def over_text(fit: Json) -> str:
+    """The inputs of a fit's law."""
+    over = fit.get("over")
+    return ", ".join(clean(str(name)) for name in over) if isinstance(over, list) else clean(str(over))
+
+
 def _fits_table(analysis: Json) -> Table:
     items = _by_group(analysis.get("fits", ()))
     groups = names(items, "group")
     rows = [
-        (*_coordinates(f, "group", groups), clean(str(f["of"])), clean(str(f["law"])), clean(str(f["over"])),
+        (*_coordinates(f, "group", groups), clean(str(f["of"])), law_text(f), over_text(f), objective_text(f),
          "\n".join(f"{clean(name)} = {_param(p)}" for name, p in (f.get("params") or {}).items()) or "–",
          plain(f.get("n", "")), _remarks(f))
         for f in items
     ]  # fmt: skip
-    columns = (*map(clean, groups), "of", "law", "over", "parameters", "points", "note")
+    columns = (*map(clean, groups), "of", "law", "over", "objective", "parameters", "points", "note")
     caption = f"Laws fitted to the means or optima that were not held out. {_brackets(analysis)}"
     return Table("fits", "Fitted laws", caption, columns, tuple(rows), len(groups) + 3,
                  frozenset({len(columns) - 2}))  # fmt: skip

@@ -188,13 +188,67 @@ class Solve(Short):
         return {"equation": value} if isinstance(value, str) else value
 
 
+class ObjectiveSpec(Short):
+    """What a fit minimises. Short forms: the name, `l2`; the name with its constant, `{huber: 1e-3}`."""
+
+    name: Literal["huber", "l2", "lad", "student", "envelope", "censored", "binomial"] = Field(
+        "huber", description="The function of the residuals whose sum is minimised."
+    )
+    value: float | None = Field(
+        None, gt=0, description="huber: delta; student: degrees of freedom; envelope: price of lying above."
+    )
+
+    short_schemas: ClassVar[list[JsonSchemaValue]] = [
+        {"enum": ["huber", "l2", "lad", "student", "envelope", "censored", "binomial"]},
+        {
+            "type": "object",
+            "properties": {name: {"type": "number"} for name in ("huber", "student", "envelope")},
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": False,
+        },
+    ]
+
+    @classmethod
+    def lengthen(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, dict) and len(value) == 1 and not value.keys() & cls.model_fields.keys():
+            ((name, constant),) = value.items()
+            return {"name": name, "value": constant}
+        return value
+
+
 class LawSpec(Strict):
     """One law to fit."""
 
-    law: str = Field(description="A registered law's name, such as power_offset.")
-    over: str = Field(description="An axis, a derived name, or a fact such as n_params or flops.")
+    law: str = Field(description="A registered law's name, such as power_offset, or a formula.")
+    over: str | list[str] = Field(
+        description="An axis, a derived name, or a fact such as n_params or flops; a list for several inputs."
+    )
     of: str | None = Field(None, description="A metric, or `<tune>.optimum`; default: fit.of.")
     name: str | None = Field(None, description="A name for the fit in tables and figures.")
+    where: str | None = Field(None, description="A condition that a cell must meet to enter this fit.")
+    objective: ObjectiveSpec | None = Field(None, description="Default: huber, its delta chosen from the residuals.")
+    residual: Literal["log", "linear", "logit"] = Field("log", description="What is compared: log y, y or logit y.")
+    freeze: dict[Name, float] = Field({}, description="Parameters held at a value.")
+    tie: dict[Name, Name] = Field({}, description="Parameters replaced by another: {beta: alpha}.")
+    bounds: dict[Name, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(
+        {}, description="Ranges of parameters: {E: [0, 3]}."
+    )
+    start: dict[Name, float] | None = Field(None, description="One more start of the search; names every parameter.")
+    search: Literal["global", "start"] = Field("global", description="start: look only near `start`.")
+    stderr: str | None = Field(None, description="A column of standard errors of the response.")
+    trials: str | None = Field(None, description="A column with the number of trials behind a share.")
+    censored: str | None = Field(None, description="A column that marks responses that are only a lower bound.")
+    hold_out: dict[str, Any] | str | None = Field(
+        None, description="Cells held out of this fit; default: fit.hold_out."
+    )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs of the law."""
+        return (self.over,) if isinstance(self.over, str) else tuple(self.over)
 
 
 class FitSpec(Strict):
@@ -208,6 +262,8 @@ class FitSpec(Strict):
         None,
         description="Cells to predict before they are scored: {axis: value or list}, or a predicate.",
     )
+    cluster: str | None = Field(None, description="A column: rows that share a value of it are not independent.")
+    cost: str | None = Field(None, description="An expression: what a cell costs, in FLOP.")
     level: float = Field(0.95, gt=0.5, lt=1, description="Coverage of the intervals.")
     bootstrap: int = Field(1000, ge=100, le=100_000, description="Bootstrap samples.")
 

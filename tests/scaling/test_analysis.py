@@ -167,7 +167,7 @@ def test_partial_sweeps_are_analysed_and_say_so() -> None:
     assert found.notes[0] == "191 of 240 runs enter; left out: 1 failed, 48 missing."
     assert [o.optimum.status for o in found.optima if o.cell.at["width"] == 256] == ["refused", "refused"]
     fit = next(f for f in found.fits if f.of == "lr.optimum")
-    assert len(fit.fit.rows.x) == 4
+    assert len(fit.fit.rows) == 4
     assert "1 of 5 cells have no lr.optimum" in " ".join(fit.fit.why)
 
 

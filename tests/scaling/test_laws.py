@@ -24,7 +24,7 @@ FORMULAS = [
 def test_derivatives_agree_with_finite_differences(text: str, axis: str, values: list[float]) -> None:
     law = law_over(text, axis)
     theta = law.encode(np.array(values))[None, :]
-    jet = law.jet(theta, X[None, :])
+    jet = law.jet(theta, np.log(X)[None, None, :])
 
     def value(t: np.ndarray) -> np.ndarray:
         return law.value(law.decode(t), X[None, :])[0]
@@ -33,11 +33,12 @@ def test_derivatives_agree_with_finite_differences(text: str, axis: str, values:
     np.testing.assert_allclose(jet.value[0], value(theta), rtol=1e-14)
     for i, a in enumerate(steps):
         slope = (value(theta + a) - value(theta - a)) / 2e-5
-        np.testing.assert_allclose(jet.gradient[i, 0], slope, rtol=1e-7, atol=1e-8)
-        for j, b in enumerate(steps):
-            up = law.jet(theta + b, X[None, :]).gradient[i, 0]
-            down = law.jet(theta - b, X[None, :]).gradient[i, 0]
-            np.testing.assert_allclose(jet.hessian[i, j, 0], (up - down) / 2e-5, rtol=1e-7, atol=1e-8)
+        np.testing.assert_allclose(np.broadcast_to(jet.gradient[i], (1, len(X)))[0], slope, rtol=1e-7, atol=1e-8)
+        for j, b in enumerate(steps[i:], start=i):
+            up = law.jet(theta + b, np.log(X)[None, None, :]).gradient[i]
+            down = law.jet(theta - b, np.log(X)[None, None, :]).gradient[i]
+            bend = np.broadcast_to(jet.hessian.get((i, j), 0.0), (1, len(X)))
+            np.testing.assert_allclose(bend, np.broadcast_to((up - down) / 2e-5, bend.shape), rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize(("text", "axis", "values"), FORMULAS)
@@ -64,8 +65,8 @@ def test_structure_of_a_law_is_found_in_its_formula() -> None:
     law = law_over("E + A/n_params^a", "n_params")
     assert law.names == ("E", "A", "a")
     assert [p.linear for p in law.parameters] == [True, True, False]
-    assert law.scalable
-    assert not law_over("E + A*(width + s)^-a", "width").scalable
+    assert law.scales == (0,)
+    assert law_over("E + A*(width + s)^-a", "width").scales is None
     assert law_over("power", "n_params").formula == "A*n_params^-alpha"
     assert law_over("power_offset", "width").latex == r"A \mathrm{width}^{- \alpha} + E"
 
@@ -85,8 +86,8 @@ def test_structure_of_a_law_is_found_in_its_formula() -> None:
         ("A*width +", "invalid syntax"),
         ("2*width", "no parameters"),
         ("A*width/0", "ot a finite number"),
-        ("A*width" + " + B" * 200, "characters"),
-        ("A*width" + "+B" * 150, "more than 200 terms"),
+        ("A*width" + " + B" * 300, "characters"),
+        ("A*width" + "+B" * 250, "more than 400 terms"),
     ],
 )
 def test_a_bad_law_is_refused_with_a_sentence(text: str, part: str) -> None:

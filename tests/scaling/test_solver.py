@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from scipy.optimize import least_squares, nnls
 
 from scaling.laws import law_over
-from scaling.solver import Problem, box, nonnegative_least_squares, refine, rho, scan
+from scaling.objectives import Objective, parts
+from scaling.solver import Problem, box, nonnegative, refine, scan
 
 WIDTHS = np.array([16.0, 32, 64, 128, 256])
 
@@ -13,9 +14,10 @@ WIDTHS = np.array([16.0, 32, 64, 128, 256])
 def problem(y: np.ndarray, delta: float = np.inf, law: str = "power_offset", log: bool = True) -> Problem:
     form = law_over(law, "width")
     y = np.atleast_2d(y)
-    x = np.broadcast_to(WIDTHS / 64, y.shape)
-    one = np.ones(y.shape)
-    return Problem(form, x, y, one, one, delta, log, *box(form, x[0], y))
+    x = WIDTHS[None, :] / 64
+    one = np.ones((1, len(WIDTHS)))
+    objective = Objective("huber", "log" if log else "linear", None if np.isinf(delta) else delta)
+    return Problem(form, np.log(x)[:, None, :], y, one, one, objective, *box(form, x, y))
 
 
 def planted(rng: np.random.Generator, count: int, noise: float) -> np.ndarray:
@@ -90,18 +92,19 @@ def test_a_floor_that_is_not_there_goes_to_its_bound() -> None:
 def test_nonnegative_least_squares_is_that_of_scipy() -> None:
     rng = np.random.default_rng(4)
     design, target = rng.standard_normal((30, 8, 3)), rng.standard_normal((30, 8))
-    ours = nonnegative_least_squares(design, target)
+    gram, moment = np.swapaxes(design, 1, 2) @ design, (np.swapaxes(design, 1, 2) @ target[:, :, None])[:, :, 0]
+    ours = nonnegative(gram, moment, (False, False, False))
     for a, b, c in zip(design, target, ours, strict=True):
         np.testing.assert_allclose(c, nnls(a, b)[0], atol=1e-9)
 
 
 def test_a_singular_design_is_solved() -> None:
-    design = np.ones((1, 5, 2))
-    found = nonnegative_least_squares(design, np.full((1, 5), 3.0))
+    design = np.ones((5, 2))
+    found = nonnegative(design.T @ design, design.T @ np.full(5, 3.0), (False, False))
     assert found.sum() == pytest.approx(3.0)
 
 
 def test_huber_is_quadratic_inside_and_linear_outside() -> None:
     r = np.array([-3.0, -1.0, 0.5, 2.0])
-    np.testing.assert_allclose(rho(r, 1.0), [2.5, 0.5, 0.125, 1.5])
-    np.testing.assert_allclose(rho(r, np.inf), 0.5 * r**2)
+    np.testing.assert_allclose(parts(Objective(delta=1.0), r).rho, [2.5, 0.5, 0.125, 1.5])
+    np.testing.assert_allclose(parts(Objective(), r).rho, 0.5 * r**2)

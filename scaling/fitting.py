@@ -1,0 +1,572 @@
+"""A fit: a law with parameters, their joint draws and the rows it saw; it says how far it can be trusted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from scaling.arrays import Floats
+from scaling.errors import AnalysisError, nearest
+from scaling.identify import REFUSED_CONDITION, WEAK_CONDITION, collinear, condition
+from scaling.intervals import Interval, Method, choose, ends, excess_variance, generator, heavy, mixed_dof
+from scaling.laws import Law
+from scaling.objectives import Objective, link_slopes, linked, unlinked
+from scaling.origin import ModelError, model_error
+from scaling.profile import misfit_scale, profile
+from scaling.resample import cluster_counts, refit, scattered, wild_noise
+from scaling.rows import Rows, cost_of
+from scaling.solver import Problem, Solution, box, curvature, refine, scan
+
+Status = Literal["ok", "weak", "refused"]
+Search = Literal["global", "start"]
+
+AUTO = Objective()
+STARTS = 24  # refined places of the last fit
+FEW_STARTS = 5  # of the first one, which finds weights and delta
+SMALLEST_DELTA = 1e-8  # rows that follow a law exactly have no scale of their own
+LAD_LADDER = 10.0 ** np.arange(-2, -7, -1)  # of the residuals' own scale
+SAME_THETA = 1e-6  # two starts closer than this ended in the same place
+OTHER_BASIN = 0.01  # another place this close in objective makes the parameters ambiguous
+ZERO_SHARE = 1e-6  # a linear term below this share of y everywhere is no term
+DELTA_CONDITION, DELTA_AGREES = 100.0, 1.2
+SIGMA_ROUNDS, SIGMA_TOLERANCE = 100, 1e-9
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How a fit came about: condition number of the scaled Jacobian, misfits, and how draws were made.
+
+    `rms` is of the residuals; `excess` the standard deviation beyond replicate noise; `model` the law's own error
+    beyond the data; all in residual units. `basins` are other places of nearly the same objective, best first.
+    """
+
+    condition: float = np.nan
+    rms: float = np.nan
+    excess: float = 0.0
+    model: ModelError = field(default_factory=ModelError)
+    method: Method = "none"
+    unconverged_draws: int = 0
+    basins: tuple[dict[str, float], ...] = ()
+    covariance: Floats | None = None  # [p, p] of the natural parameters, by the delta method; None where it misleads
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Values [m] with interval ends [m], or None where no interval can be given, and what the interval holds."""
+
+    value: Floats
+    lo: Floats | None
+    hi: Floats | None
+    basis: str
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted law. `refused` fits have no parameters; `why` says what is wrong and what would cure it."""
+
+    law: Law
+    status: Status
+    why: tuple[str, ...]
+    rows: Rows
+    objective: Objective
+    value: float = np.nan  # of the objective, summed over rows
+    params: dict[str, Interval] = field(default_factory=dict)
+    draws: Floats | None = None  # [b, p], natural parameters
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    level: float = 0.95
+    seed: int = 0
+
+    @property
+    def point(self) -> Floats:
+        """The parameters [p]."""
+        return np.array([self.params[name].value for name in self.law.names])
+
+    def spread(self, x: Floats) -> Floats | None:
+        """Draws of the law at `x` [d, m]: [b, m]; None where there are no draws."""
+        return None if self.draws is None else self.law.value(self.draws, self.law.shaped(x)[:, None, :])
+
+    def predict(self, x: Floats, level: float | None = None, noise: float = 0.0) -> Predictions:
+        """The law at `x` [d, m] ([m] for one input), with the interval of an observation of relative error `noise`.
+
+        The interval joins parameter draws, `noise` and, where it could be estimated, the law's own error; `noise`
+        is in residual units (log y for a log objective). Raises AnalysisError on a refused fit.
+        """
+        if not self.params:
+            raise AnalysisError(f"{self.law.name} over {self.law.over} was refused: {' '.join(self.why)}")
+        x = self.law.shaped(np.atleast_1d(np.asarray(x, dtype=float)))
+        x = x[:, None] if x.ndim == 1 else x
+        value = self.law.value(self.point, x)
+        around = self.spread(x)
+        if around is None:
+            return Predictions(value, None, None, "no interval")
+        spread = np.hypot(noise, self.diagnostics.model.at(self.law, x))
+        shift = generator(self.seed, "predict", self.law.name).standard_normal(len(around))[:, None] * spread
+        if np.any(shift):
+            residual = self.objective.residual
+            around = unlinked(residual, linked(residual, around) + shift)
+        level = self.level if level is None else level
+        lo, hi = np.quantile(around, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return Predictions(value, lo, hi, self._basis(noise))
+
+    def _basis(self, noise: float) -> str:
+        parts = ["parameters", *(["run noise"] if noise > 0 else [])]
+        if self.diagnostics.model.sd is None:
+            return " + ".join(parts) + "; assumes the law holds"
+        return " + ".join([*parts, "law error from rolling origin"])
+
+
+def fit_law(
+    law: Law,
+    rows: Rows,
+    *,
+    objective: Objective = AUTO,
+    draws: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    start: Mapping[str, float] | None = None,
+    search: Search = "global",
+) -> Fit:
+    """Fits `law` to `rows` and says how far it can be trusted.
+
+    `start` adds a start at these natural parameters; with `search="start"` it is the only one, and the fit may be a
+    local optimum. `draws=0` gives no intervals.
+
+    Raises AnalysisError when a row can't enter the objective (non-positive x, or y under log residuals).
+    """
+    if rows.x.shape[0] != len(law.inputs):
+        raise AnalysisError(f"{law.name} has the inputs {law.over}: rows of {rows.x.shape[0]} were given.")
+    rows = rows.sorted()
+    rows.check(law, objective)
+    refused = _too_few(law, rows)
+    if refused:
+        return Fit(law, "refused", (refused,), rows, objective, level=level, seed=seed)
+    return _Fitting(law, rows, objective, Options(draws, level, seed, _start(law, start), search)).run()
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a fit is asked for, besides law, rows and objective; `start` [p] are natural parameters."""
+
+    draws: int
+    level: float
+    seed: int
+    start: Floats | None
+    search: Search
+
+
+def _start(law: Law, start: Mapping[str, float] | None) -> Floats | None:
+    if not start:
+        return None
+    for name in start:
+        if name not in law.names:
+            raise AnalysisError(f"start of law {law.name!r}: no parameter {name!r}.{nearest(name, law.names)}")
+    missing = [n for n in law.names if n not in start]
+    if missing:
+        raise AnalysisError(f"start of law {law.name!r}: {missing[0]} is missing; a start names every free parameter.")
+    return np.array([start[name] for name in law.names])
+
+
+def _too_few(law: Law, rows: Rows) -> str | None:
+    need, count = len(law.parameters), rows.places
+    what = f"distinct {law.axis}" if len(law.inputs) == 1 else "distinct places"
+    if count > need:
+        return None
+    return (
+        f"{law.name} over {law.over}: {count} {what}, {need} parameters: no freedom left. "
+        f"Needs >= {need + 2}{' (>= 4 for power)' if need > 2 and len(law.inputs) == 1 else ''}."
+    )
+
+
+class _Fitting:
+    """One fit in the making: weights, constants of the objective, parameters, draws, verdict."""
+
+    def __init__(self, law: Law, rows: Rows, objective: Objective, options: Options) -> None:
+        self.law, self.rows, self.options = law, rows, options
+        self.asked = objective
+        self.objective = _workable(objective)
+        self.residual = objective.residual
+        self.unit = self._unit()
+        self.x = rows.x / self.unit[:, None]
+        self.logs = np.log(self.x)[:, None, :]
+        self.y = rows.y
+        self.n, self.p = len(rows), len(law.parameters)
+        self.low, self.high = box(law, self.x, self.y)
+        self.noise = self._noise()
+        self.excess = 0.0
+        # an objective that was named keeps the weights it was given; only intervals learn of the excess
+        self.reweighs = objective == replace(AUTO, residual=objective.residual)
+        self.clusters = int(rows.groups.max()) + 1
+        self.title = f"{law.name} over {law.over}"
+
+    def _unit(self) -> Floats:
+        """What the inputs are divided by [d]: geometric means, shared by inputs that scale together."""
+        if self.law.scales is None:
+            return np.ones(len(self.law.inputs))
+        means = np.log(self.rows.x).mean(axis=1)
+        shared = [np.mean([m for m, t in zip(means, self.law.scales, strict=True) if t == s]) for s in self.law.scales]
+        return np.asarray(np.exp(np.array(shared)))
+
+    def _noise(self) -> Floats | None:
+        """Standard errors in residual units, None where there are none."""
+        if self.objective.name == "binomial" or self.rows.stderr is None or not np.all(np.isfinite(self.rows.stderr)):
+            return None
+        noise = self.rows.stderr * np.abs(link_slopes(self.residual, self.y)[0])
+        return np.asarray(noise) if np.all(noise > 0) else None
+
+    def _scale(self) -> tuple[Floats, float]:
+        """Row weights of unit typical size, and the typical standard error in residual units (0: unknown)."""
+        if self.objective.name == "binomial":
+            return np.ones(self.n) if self.rows.trials is None else np.sqrt(self.rows.trials), 0.0
+        if self.noise is None:
+            return np.ones(self.n), 0.0
+        sigma = np.sqrt(self.noise**2 + (self.excess if self.reweighs else 0.0))
+        typical = float(np.sqrt(np.mean(sigma**2)))
+        return typical / sigma, typical
+
+    def problem(self, objective: Objective | None = None) -> Problem:
+        """The data as they are."""
+        return Problem(
+            self.law, self.logs, self.y[None, :], self._scale()[0][None, :], np.ones((1, self.n)),
+            objective or self.objective, self.low, self.high, self.rows.censored,
+        )  # fmt: skip
+
+    def run(self) -> Fit:
+        least = replace(self.objective, delta=None)
+        theta, _ = self._best(FEW_STARTS, objective=self._first(least))
+        for _ in range(3 if self.noise is not None else 0):
+            before, self.excess = self.excess, self._excess(theta)
+            if self.excess == before or not self.reweighs:
+                break
+            theta, _ = self._best(1, theta, self._first(least))
+        theta = self._settle(theta)
+        theta, solution = self._best(STARTS, theta)
+        return self._verdict(theta, solution)
+
+    def _first(self, objective: Objective) -> Objective:
+        return replace(objective, sigma=self._sigma_guess()) if objective.name in ("student", "censored") else objective
+
+    def _sigma_guess(self) -> float:
+        eta = linked(self.residual, self.y)
+        return max(0.1 * float(np.std(eta)), SMALLEST_DELTA)
+
+    def _best(
+        self, starts: int, warm: Floats | None = None, objective: Objective | None = None
+    ) -> tuple[Floats, Solution]:
+        """The best of the scan's `starts`, of the given start and of `warm` [p], refined."""
+        problem = self.problem(objective)
+        start = self.options.start
+        given = [] if start is None else [self.law.encode(self.law.scaled(start, self.unit))]
+        if self.options.search == "global" or start is None:
+            given += [] if warm is None else [warm]
+            given += list(scan(problem, starts)[0])
+        theta = np.array(given)
+        solution = refine(problem, theta, np.zeros(len(theta), dtype=int))
+        return solution.theta[int(np.argmin(solution.objective))], solution
+
+    def _settle(self, theta: Floats) -> Floats:
+        """Finds the constants of the objective that depend on the residuals."""
+        asked = self.asked
+        if asked.name in ("huber", "envelope") and asked.delta is None:
+            for _ in range(3):
+                self.objective = replace(self.objective, delta=self._delta(theta))
+                theta, _ = self._best(1, theta)
+            self.objective = replace(self.objective, delta=self._delta(theta))
+        elif asked.name in ("student", "censored"):
+            theta = self._settle_sigma(theta)
+        elif asked.name == "lad":
+            spread = self._delta(theta)
+            for step in LAD_LADDER:
+                self.objective = replace(self.objective, delta=step * spread)
+                theta, _ = self._best(1, theta)
+        return theta
+
+    def _settle_sigma(self, theta: Floats) -> Floats:
+        sigma = self._sigma_guess()
+        for _ in range(SIGMA_ROUNDS):
+            self.objective = replace(self.objective, sigma=sigma)
+            problem = self.problem()
+            theta = refine(problem, theta[None, :], np.zeros(1, dtype=int)).theta[0]
+            r = problem.residuals(theta[None, :])[0]
+            before, sigma = sigma, max(self._likely_sigma(r, sigma), SMALLEST_DELTA)
+            if abs(sigma - before) < SIGMA_TOLERANCE * before:
+                break
+        self.objective = replace(self.objective, sigma=sigma)
+        return theta
+
+    def _likely_sigma(self, r: Floats, sigma: float) -> float:
+        """One step of the likelihood's equation for the scale of the residuals."""
+        if self.asked.name == "student":
+            nu = self.asked.nu
+            return float(np.sqrt(np.mean((nu + 1) / (nu + (r / sigma) ** 2) * r * r)))
+        from scipy.optimize import minimize_scalar
+        from scipy.special import log_ndtr
+
+        hidden = self.rows.censored if self.rows.censored is not None else np.zeros(self.n, dtype=bool)
+
+        def misfit(log_sigma: float) -> float:
+            z = r / np.exp(log_sigma)
+            return float(np.where(hidden, -log_ndtr(z), log_sigma + 0.5 * z * z).sum())
+
+        centre = np.log(sigma)
+        return float(np.exp(minimize_scalar(misfit, bounds=(centre - 5, centre + 5), method="bounded",
+                                            options={"xatol": 1e-12}).x))  # fmt: skip
+
+    def _residuals(self, theta: Floats) -> Floats:
+        """Unweighted residuals [n]."""
+        return np.asarray(self.problem().residuals(theta[None, :])[0] / self._scale()[0])
+
+    def _excess(self, theta: Floats) -> float:
+        assert self.noise is not None
+        return excess_variance(self._residuals(theta), self.noise, self.n - self.p)
+
+    def _delta(self, theta: Floats) -> float:
+        """The bend of the Huber function: 1.345 robust standard deviations, at least the rows' own noise.
+
+        The median leaves out the p smallest residuals: p parameters can make p residuals vanish.
+        """
+        scale, typical = self._scale()
+        size = np.sort(np.abs(self._residuals(theta) * scale))[self.p :]
+        spread = 1.4826 * float(np.median(size))
+        return max(1.345 * spread, 1.345 * typical, SMALLEST_DELTA)
+
+    def _verdict(self, theta: Floats, solution: Solution) -> Fit:
+        problem = self.problem()
+        # a vanished term makes its own column vanish
+        margin = np.array([1e-3 if p.positive else 1e-9 for p in self.law.parameters])
+        free = ((theta > self.low + margin) & (theta < self.high - 1e-9))[0]
+        names = [n for n, f in zip(self.law.names, free, strict=True) if f]
+        kappa, direction = condition(curvature(problem, theta[None, :])[0][:, free], names)
+        together = collinear(self.rows.x, self.law.inputs) if kappa > REFUSED_CONDITION else None
+        if kappa > REFUSED_CONDITION and (free.all() or together):
+            reason = f"{len(self.rows)} rows, but {together}. " if together else ""
+            return self._refuse(f"{self.title}: {reason}{direction} can't be told apart (condition {kappa:.1e}).")
+        if not solution.converged[int(np.argmin(solution.objective))]:
+            return self._refuse(f"{self.title}: the solver did not converge; the parameters are not reported.")
+        why = self._early_words(kappa, direction, free.all())
+        basins = self._basins(solution)
+        if len(basins) > 1:
+            shown = " and ".join(", ".join(f"{k} = {v:.4g}" for k, v in b.items()) for b in map(self._named, basins))
+            why.append(f"{self.title}: {len(basins)} basins of nearly equal misfit: {shown}.")
+        drawn, lost, method, silent = self._draws(theta, basins[1:])
+        why += [silent] if silent else []
+        uncertain = {i for i in range(self.p) if len({round(float(b[i]), 3) for b in basins}) > 1}
+        if kappa > WEAK_CONDITION:
+            uncertain |= set(range(self.p))
+        params, notes = self._parameters(theta, drawn, uncertain)
+        why += [f"{self.title}: {note}" for note in notes]
+        why += self._aloud(method)
+        natural = None if drawn is None else self._natural(drawn)
+        diagnostics = Diagnostics(
+            kappa, float(np.sqrt(np.mean(self._residuals(theta) ** 2))), float(np.sqrt(self.excess)),
+            self._model_error(theta), method, lost, tuple(map(self._named, basins)),
+            self._covariance(theta, kappa, natural),
+        )  # fmt: skip
+        weak = len(basins) > 1 or bool(notes) or method == "none" or kappa > WEAK_CONDITION
+        weak |= self.rows.places == self.p + 1 and len(self.law.inputs) == 1
+        return Fit(
+            self.law, "weak" if weak else "ok", tuple(why), self.rows, self._reported(), self._value(theta), params,
+            natural, diagnostics, self.options.level, self.options.seed,
+        )  # fmt: skip
+
+    def _early_words(self, kappa: float, direction: str, free: bool) -> list[str]:
+        why = []
+        if kappa > WEAK_CONDITION and free:
+            why.append(f"{self.title}: {direction} trade off (condition {kappa:.1e}).")
+        if self.rows.places == self.p + 1 and len(self.law.inputs) == 1:
+            why.append(
+                f"{self.title}: {self.p + 1} distinct {self.law.axis}, {self.p} parameters: one degree of freedom, "
+                f"so the law itself is hardly tested. Needs >= {self.p + 2}."
+            )
+        if self.options.search == "start" and self.options.start is not None:
+            why.append(f"{self.title}: searched from the given start only; a better optimum may exist elsewhere.")
+        if self.asked.name == "envelope":
+            why.append(
+                f"{self.title}: a law above a row costs {self.asked.penalty:g} times more: it follows the lower "
+                "edge of the rows and is biased for their middle."
+            )
+        return why
+
+    def _reported(self) -> Objective:
+        """The objective as it was minimised, with its constants."""
+        return Objective("lad", self.residual) if self.asked.name == "lad" else self.objective
+
+    def _value(self, theta: Floats) -> float:
+        if self.asked.name == "lad":
+            return float(np.abs(self.problem().residuals(theta[None, :])).sum())
+        return float(self.problem().objective_at(theta[None, :])[0])
+
+    def _refuse(self, why: str) -> Fit:
+        return Fit(self.law, "refused", (why,), self.rows, self._reported(), level=self.options.level,
+                   seed=self.options.seed)  # fmt: skip
+
+    def _aloud(self, method: Method) -> list[str]:
+        if method == "replicate noise" and self.excess > 0 and self.noise is not None:
+            ratio = 1 + self.excess / float(np.mean(self.noise**2))
+            if ratio > 4:
+                return [
+                    f"{self.title}: the points scatter about the law {np.sqrt(ratio):.1f} "
+                    "times more than replicates do; the intervals are widened for it."
+                ]
+        return []
+
+    def _natural(self, theta: Floats) -> Floats:
+        """Natural parameters over the inputs themselves; linear terms that contribute nothing are 0."""
+        parameters = self.law.decode(theta)
+        projection = self.law.natural_projection
+        if len(projection.which) > 1:
+            with np.errstate(all="ignore"):
+                columns = projection.columns(
+                    *(parameters[..., i, None] for i in range(self.p)),
+                    *self.x.reshape(len(self.x), *(1,) * (theta.ndim - 1), -1),
+                )
+            for i, signed, column in zip(projection.which, projection.signed, columns, strict=False):
+                share = np.abs(column).max(axis=-1) * np.abs(parameters[..., i]) / np.abs(self.y).max()
+                parameters[..., i] = np.where(~np.array(signed) & (share < ZERO_SHARE), 0.0, parameters[..., i])
+        return self.law.restore(parameters, self.unit)
+
+    def _named(self, theta: Floats) -> dict[str, float]:
+        return dict(zip(self.law.names, self._natural(theta).tolist(), strict=True))
+
+    def _parameters(
+        self, theta: Floats, draws: Floats | None, uncertain: set[int]
+    ) -> tuple[dict[str, Interval], list[str]]:
+        """Parameters with intervals: of the draws, or of the profile where draws can't be trusted."""
+        value = self._natural(theta)
+        around = None if draws is None else self._natural(draws)
+        out: dict[str, Interval] = {}
+        notes: list[str] = []
+        for i, p in enumerate(self.law.parameters):
+            lo, hi = (None, None) if around is None else ends(around[:, i], self.options.level)
+            out[p.name] = Interval(float(value[i]), lo, hi)
+            if p.linear and not p.signed and value[i] == 0.0:
+                notes.append(f"{p.name} is at its bound 0: the data show no such term.")
+            elif p.linear and not p.signed and lo is not None and lo <= 1e-3 * abs(value[i]):
+                notes.append(f"{p.name} = {value[i]:.3g} [0, {hi:.3g}]: the data don't bound {p.name} from below.")
+            elif not p.linear and (reached := self._at_box(i, theta, draws)):
+                notes += reached
+                out[p.name] = self._profiled(i, theta, float(value[i]), draws)
+            elif i in uncertain:
+                out[p.name] = self._profiled(i, theta, float(value[i]), draws)
+        return out, notes
+
+    def _at_box(self, i: int, theta: Floats, draws: Floats | None) -> list[str]:
+        name = self.law.parameters[i].name
+        if theta[i] <= self.low[0, i] + 1e-6 or theta[i] >= self.high[0, i] - 1e-6:
+            return [f"{name} is at the end of its range."]
+        if draws is not None:
+            at = (draws[:, i] <= self.low[0, i] + 1e-6) | (draws[:, i] >= self.high[0, i] - 1e-6)
+            share = float(np.mean(at))
+            if share > (1 - self.options.level) / 2:
+                return [f"{name} reaches the end of its range in {share:.0%} of the draws: its interval is open there."]
+        return []
+
+    def _profiled(self, i: int, theta: Floats, value: float, draws: Floats | None) -> Interval:
+        """The interval of one parameter by profile likelihood; an end that the data don't bound is absent."""
+        if draws is None or self._unit_moves(i):
+            return Interval(value)
+        from scipy.special import chdtri
+
+        problem = self.problem()
+        freedom = self.n - self.p
+        scale = misfit_scale(problem, theta, freedom)
+        step = float(np.std(draws[:, i])) or 1e-3
+        if not np.isfinite(scale):
+            return Interval(value)
+        threshold = 0.5 * float(chdtri(1, 1 - self.options.level)) * scale
+        found = profile(problem, theta, i, threshold=threshold, step=0.25 * step)
+        natural = []
+        for end in found:
+            place = theta.copy()
+            place[i] = end
+            natural.append(float(self._natural(place)[i]) if np.isfinite(end) else None)
+        return Interval(value, *natural)
+
+    def _unit_moves(self, i: int) -> bool:
+        """Whether the unit of a parameter holds an exponent, so that it changes along the profile."""
+        return any(name in self.law.names for name in re.findall(r"[A-Za-z_]\w*", self.law.parameters[i].unit))
+
+    def _basins(self, solution: Solution) -> list[Floats]:
+        """Distinct converged places [p] whose objective is within 1 % of the best, best first."""
+        good = solution.converged & np.isfinite(solution.objective)
+        best = float(solution.objective[good].min())
+        slack = OTHER_BASIN * abs(best) + 1e-14 * self.n
+        found: list[Floats] = []
+        for i in np.argsort(solution.objective, kind="stable"):
+            theta = solution.theta[i]
+            if not good[i] or solution.objective[i] > best + slack:
+                continue
+            if all(not self._alike(theta, other) for other in found):
+                found.append(theta)
+        return found
+
+    def _alike(self, a: Floats, b: Floats) -> bool:
+        """Same place, or the same curve over the data."""
+        if np.abs(a - b).max() < SAME_THETA:
+            return True
+        one, other = (self.law.inside(t[None, :], self.logs) for t in (a, b))
+        return bool(np.abs(one / other - 1).max() < SAME_THETA)
+
+    def _draws(self, theta: Floats, others: list[Floats]) -> tuple[Floats | None, int, Method, str | None]:
+        count = self.options.draws
+        method, why = choose(self.clusters, self.rows.dof if self.noise is not None else 0.0)
+        if method == "wild bootstrap" and self.objective.name in ("binomial", "censored"):
+            method = "cluster bootstrap"  # such rows have no residual that could be scattered
+        if method == "none" or count == 0:
+            return None, 0, "none", why
+        rng = generator(self.options.seed, "draws", self.law.name, *self.law.inputs)
+        problem, groups = self.problem(), self.rows.groups
+        if method == "cluster bootstrap":
+            problem = replace(problem, count=cluster_counts(groups, count, rng))
+        else:
+            noise = (
+                self._replicate_noise(rng)
+                if method == "replicate noise"
+                else wild_noise(problem, theta, groups, count, rng)
+            )
+            problem = replace(problem, y=scattered(problem, theta, noise))
+        made = refit(problem, theta, others)
+        return made.theta, made.unconverged, method, None
+
+    def _replicate_noise(self, rng: np.random.Generator) -> Floats:
+        assert self.noise is not None
+        sigma = np.sqrt(self.noise**2 + self.excess)
+        dof = mixed_dof(float(np.mean(self.noise**2)), self.rows.dof, self.excess, self.n - self.p)
+        draws = self.options.draws
+        return np.asarray(sigma * rng.standard_normal((draws, self.n)) * heavy(rng, draws, dof))
+
+    def _model_error(self, theta: Floats) -> ModelError:
+        cost = self.rows.cost if self.rows.cost is not None else cost_of(self.law, self.rows.x)
+        if cost is None or self.options.draws == 0 or self.objective.name in ("binomial", "censored"):
+            return ModelError()
+        scale, typical = self._scale()
+        misfit = float((self._residuals(theta) ** 2).sum())
+        sigma = typical or float(np.sqrt(misfit / max(self.n - self.p, 1)))
+        return model_error(self.problem(), scale, sigma, cost, self.rows.x)
+
+    def _covariance(self, theta: Floats, kappa: float, draws: Floats | None) -> Floats | None:
+        """Of the natural parameters, by the delta method [p, p]; None where it can't be trusted.
+
+        That is where the fit is ill-conditioned, or where the standard errors are not those of the draws.
+        """
+        if not kappa < DELTA_CONDITION or draws is None:
+            return None
+        problem = self.problem()
+        found = problem.parts(problem.residuals(theta[None, :]))
+        jacobian = curvature(problem, theta[None, :])[0]
+        scale = misfit_scale(problem, theta, self.n - self.p) / float(np.mean(found.bend))
+        inner = np.linalg.pinv(jacobian.T @ jacobian) * scale
+        step = 1e-6
+        change = np.array([(self._natural(theta + step * e) - self._natural(theta - step * e)) / (2 * step)
+                           for e in np.eye(self.p)]).T  # fmt: skip
+        made = np.asarray(change @ inner @ change.T)
+        ratio = np.sqrt(np.diag(made)) / np.std(draws, axis=0)
+        return made if np.all(np.abs(np.log(ratio)) < np.log(DELTA_AGREES)) else None
+
+
+def _workable(objective: Objective) -> Objective:
+    """What the solver minimises in place of an objective without second derivatives."""
+    return replace(objective, name="huber") if objective.name == "lad" else objective

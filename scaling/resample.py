@@ -1,0 +1,85 @@
+"""Joint draws of a law's parameters: the fit repeated on data that could have been."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scaling.arrays import Floats, Ints
+from scaling.intervals import Method, heavy, webb
+from scaling.objectives import linked, unlinked
+from scaling.solver import Problem, curvature, places, projection_of, refine, scan
+
+FULL_SCAN = 4e6  # array entries up to which every draw is scanned anew
+CANDIDATES = 64
+
+
+@dataclass(frozen=True)
+class Draws:
+    """theta [b, p] of every draw, and how many of them the solver did not finish."""
+
+    theta: Floats
+    unconverged: int
+
+
+def cluster_counts(groups: Ints, draws: int, rng: np.random.Generator) -> Floats:
+    """How often each row is drawn [draws, n] when whole clusters are drawn with replacement."""
+    size = int(groups.max()) + 1
+    return np.asarray(rng.multinomial(size, np.full(size, 1 / size), size=draws)[:, groups], dtype=float)
+
+
+def scattered(problem: Problem, theta: Floats, noise: Floats) -> Floats:
+    """Responses [draws, n]: the law at theta [p] with `noise` added to its residual's scale."""
+    centre = linked(problem.objective.residual, problem.law.inside(theta[None, :], problem.logs))
+    return unlinked(problem.objective.residual, centre + noise)
+
+
+def wild_noise(problem: Problem, theta: Floats, groups: Ints, draws: int, rng: np.random.Generator) -> Floats:
+    """Unweighted residuals over sqrt(1 - leverage), with one of Webb's weights for each cluster: [draws, n]."""
+    jacobian = curvature(problem, theta[None, :])[0]
+    leverage = np.clip(np.einsum("ij,ji->i", jacobian, np.linalg.pinv(jacobian)), 0, 0.999)
+    corrected = problem.residuals(theta[None, :])[0] / problem.scale[0] / np.sqrt(1 - leverage)
+    clusters = int(groups.max()) + 1
+    freedom = max(clusters - len(theta), 1)
+    return np.asarray(corrected * webb(rng, (draws, clusters))[:, groups] * heavy(rng, draws, freedom))
+
+
+def refit(problem: Problem, theta: Floats, basins: list[Floats]) -> Draws:
+    """Every data set of `problem` fitted from theta [p], and again where the scan offers a better place."""
+    total = problem.size
+    warm = refine(problem, np.broadcast_to(theta, (total, len(theta))), np.arange(total))
+    starts, which = _elsewhere(problem, warm.objective, [theta, *basins])
+    if not len(which):
+        return Draws(warm.theta, int((~warm.converged).sum()))
+    other = refine(problem, starts, which)
+    best, converged = warm.theta.copy(), warm.converged.copy()
+    better = (other.objective < warm.objective[which]) | (~warm.converged[which] & other.converged)
+    best[which[better]], converged[which[better]] = other.theta[better], other.converged[better]
+    return Draws(best, int((~converged).sum()))
+
+
+def _elsewhere(problem: Problem, reached: Floats, known: list[Floats]) -> tuple[Floats, Ints]:
+    """One more start for each data set that may have a better place than the one reached."""
+    size = len(places(problem.law, projection_of(problem).which))
+    if problem.size * size * problem.y.shape[-1] <= FULL_SCAN:
+        return scan(problem, 1)
+    single = replace(problem, y=problem.y[:1], scale=problem.scale[:1], count=np.ones_like(problem.count[:1]))
+    offered = np.vstack([scan(single, CANDIDATES)[0], *(k[None, :] for k in known)])
+    total = problem.size
+    value = np.empty((total, len(offered)))
+    for k, place in enumerate(offered):
+        value[:, k] = problem.objective_at(np.broadcast_to(place, (total, len(place))))
+    best = value.argmin(axis=1)
+    which = np.flatnonzero(value[np.arange(total), best] < reached)
+    return offered[best[which]], which
+
+
+def method_words(method: Method) -> str:
+    """How draws were made, in words."""
+    return {
+        "replicate noise": "parametric, from the replicates' noise",
+        "wild bootstrap": "wild bootstrap over clusters",
+        "cluster bootstrap": "bootstrap over clusters",
+        "none": "no draws",
+    }[method]

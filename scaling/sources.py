@@ -1,0 +1,95 @@
+"""Where the commands of this room get their fits: a spec, and the table or the store that holds its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import polars as pl
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from db.errors import StoreError
+from scaling.analysis import analyse
+from scaling.errors import AnalysisError, nearest
+from scaling.findings import SCHEMA, Analysis, LawFit
+from sweeps.errors import SweeplawError
+from sweeps.load import LoadedSpec, load
+
+USAGE_ERROR = 2
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="Values to override, as key=value with dotted keys.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Home = Annotated[Path, typer.Option(envvar="SWEEPLAW_HOME", help="Folder of the default store.")]
+Database = Annotated[
+    str | None,
+    typer.Option(envvar="SWEEPLAW_DB", help="SQLAlchemy URL of the store. [default: HOME/sweeplaw.db]",
+                 show_default=False),
+]  # fmt: skip
+
+
+def analysis_of(
+    path: Path, overrides: Sequence[str] = (), home: Path = Path("results"), db: str | None = None
+) -> Analysis:
+    """What the results of a spec say: those of its table, or those of its runs in the store.
+
+    Raises SpecError or AnalysisError where the spec can't be read or nothing has finished.
+    """
+    loaded = load(path, overrides)
+    if loaded.spec.fit is None:
+        raise loaded.error("fit", "this spec fits nothing; add `fit: {of: …, laws: […]}`")
+    return analyse(loaded.spec, results_of(loaded, home, db))
+
+
+def results_of(loaded: LoadedSpec, home: Path, db: str | None) -> pl.DataFrame:
+    """One row per run, as `analyse` wants them."""
+    if loaded.spec.results is not None:
+        from db.tables import read_table
+
+        return read_table(loaded).frame
+    from db.store import Store
+
+    fit = loaded.spec.fit
+    assert fit is not None
+    url = db or f"sqlite:///{home / 'sweeplaw.db'}"
+    with Store.open(url, create=False) as store:
+        return store.results(loaded.spec.name, fit.of, fit.select, fit.goal)
+
+
+def fits_of(
+    path: Path, overrides: Sequence[str] = (), home: Path = Path("results"), db: str | None = None
+) -> list[LawFit]:
+    """The fits of a spec's laws to the results that exist."""
+    return analysis_of(path, overrides, home, db).fits
+
+
+def chosen_fits(fits: Sequence[LawFit], law: str) -> list[LawFit]:
+    """The fits named `law`, or whose law is `law`; raises AnalysisError with the nearest name."""
+    found = [f for f in fits if law in (f.name, f.fit.law.name)]
+    if not found:
+        names = {f.name for f in fits} | {f.fit.law.name for f in fits}
+        raise AnalysisError(f"no fit is named {law!r}.{nearest(law, names)}")
+    return found
+
+
+@contextmanager
+def failing(as_json: bool) -> Iterator[None]:
+    """An expected failure ends in one line on standard error, and as JSON where that was asked for."""
+    try:
+        yield
+    except (SweeplawError, StoreError, OSError) as error:
+        if as_json:
+            print_json({"schema": SCHEMA, "error": str(error)})
+        Console(stderr=True).print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+        raise typer.Exit(USAGE_ERROR) from None
+
+
+def print_json(data: Any) -> None:
+    """One JSON object at full precision."""
+    print(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
