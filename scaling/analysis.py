@@ -236,7 +236,7 @@ class _Work:
         at = dict(row.cell.at) | {over: row.cell.facts[over] for over in fit.over}
         return _prediction(fit, {k: v for k, v in at.items() if k not in fit.group}, answer, row.y, True)
 
-    def _predict(self, fit: LawFit, noise: float) -> list[LawPrediction]:
+    def _predict(self, fit: LawFit, noise: float | None) -> list[LawPrediction]:
         out = []
         for point in self.spec.predict:
             if any(k in fit.group and not _same(fit.group[k], v) for k, v in point.items()):
@@ -319,8 +319,8 @@ class _Row:
     dof: float
 
     @property
-    def relative(self) -> float:
-        return 0.0 if self.stderr is None else self.stderr / abs(self.y)
+    def relative(self) -> float | None:
+        return None if self.stderr is None else self.stderr / abs(self.y)
 
 
 class _Reduced:
@@ -537,8 +537,8 @@ class _Reduced:
             if o.tune == first and o.optimum.loss is not None
         ]
 
-    def run_noise(self, of: str, rows: Sequence[_Row]) -> float:
-        """The relative noise of one new run of the metric; a hyperparameter's optimum has none."""
+    def run_noise(self, of: str, rows: Sequence[_Row]) -> float | None:
+        """The relative noise of one new run of the metric, None if unknown; a hyperparameter's optimum has none."""
         if of.endswith(".optimum") or not rows:
             return 0.0
         chosen = {id(r.cell) for r in rows}
@@ -550,7 +550,7 @@ class _Reduced:
             ]
         else:
             noises = [c.noise or 0.0 for c in self.cells if id(c.cell) in chosen]
-        return max(noises, default=0.0)
+        return max(noises, default=0.0) or None
 
 
 def _inputs(cell: Cell, over: Sequence[str]) -> tuple[float, ...]:

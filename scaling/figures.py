@@ -657,7 +657,8 @@ def _end_labels(figure: go.Figure, series: Sequence[_Series], theme: Theme, log_
     low, high = figure.layout.yaxis.range
     shown = [(i, s) for i, s in enumerate(series) if s.points and (s.label or s.note)]
     ends = [(s.curve[-1][1] if s.curve else s.points[-1].y) for _, s in shown]
-    heights = [((math.log10(e) if log_y else e) - low) / (high - low) for e in ends]
+    bottom = 10.0**low if log_y else low  # a law may fall below what a logarithmic axis shows
+    heights = [((math.log10(max(e, bottom)) if log_y else e) - low) / (high - low) for e in ends]
     for (index, one), y in zip(shown, spread(heights, 0.13), strict=True):
         note = f"<span style='font-size:11px'>{label_text(one.note)}</span>" if one.note else ""
         name = f"<b>{label_text(one.label, 24)}</b>" if one.label else ""

@@ -200,8 +200,9 @@ def _fit_json(f: LawFit, predicted: Sequence[float]) -> dict[str, Any]:
         rows["stderr"] = fit.rows.stderr.tolist()
     return {
         "name": f.name, "law": law.name, "formula": law.formula, "latex": law.latex, "of": f.of,
-        "over": _over_json(f.over), "group": f.group, "status": fit.status, "why": list(fit.why), "objective": _present(objective.items()),
-        "n": len(fit.rows), "params": {k: v.to_json() for k, v in fit.params.items()}, "interval": d.method,
+        "over": _over_json(f.over), "group": f.group, "status": fit.status, "why": list(fit.why),
+        "objective": _present(objective.items()), "n": len(fit.rows), "interval": d.method,
+        "params": {k: v.to_json() for k, v in fit.params.items()},
         "diagnostics": _present(shown.items()), "rows": rows,
     } | _present([("frozen", dict(law.fixed) or None), ("basins", list(d.basins) if len(d.basins) > 1 else None),
                   ("curve", _law_curve(fit, predicted))])  # fmt: skip

@@ -89,11 +89,12 @@ class Fit:
         """Draws of the law at `x` [d, m]: [b, m]; None where there are no draws."""
         return None if self.draws is None else self.law.value(self.draws, self.law.shaped(x)[:, None, :])
 
-    def predict(self, x: Floats, level: float | None = None, noise: float = 0.0) -> Predictions:
-        """The law at `x` [d, m] ([m] for one input), with the interval of an observation of relative error `noise`.
+    def predict(self, x: Floats, level: float | None = None, noise: float | None = 0.0) -> Predictions:
+        """The law at `x` [d, m] ([m] for one input), with the interval of an observation there.
 
-        The interval joins parameter draws, `noise` and, where it could be estimated, the law's own error; `noise`
-        is in residual units (log y for a log objective). Raises AnalysisError on a refused fit.
+        The interval joins parameter draws, where it could be estimated the law's own error, and the noise of the
+        observation: a standard deviation in residual units (log y for a log objective), 0 for the law itself, or
+        None for the scatter of the fit's own rows. Raises AnalysisError on a refused fit.
         """
         if not self.params:
             raise AnalysisError(f"{self.law.name} over {self.law.over} was refused: {' '.join(self.why)}")
@@ -103,8 +104,11 @@ class Fit:
         around = self.spread(x)
         if around is None:
             return Predictions(value, None, None, "no interval")
-        spread = np.hypot(noise, self.diagnostics.model.at(self.law, x))
-        shift = generator(self.seed, "predict", self.law.name).standard_normal(len(around))[:, None] * spread
+        rng = generator(self.seed, "predict", self.law.name)
+        spread = np.hypot(noise or 0.0, self.diagnostics.model.at(self.law, x))
+        shift = rng.standard_normal(len(around))[:, None] * spread
+        if noise is None:
+            shift = shift + rng.choice(self.scatter(), size=(len(around), 1))
         if np.any(shift):
             residual = self.objective.residual
             around = unlinked(residual, linked(residual, around) + shift)
@@ -112,8 +116,15 @@ class Fit:
         lo, hi = np.quantile(around, [(1 - level) / 2, (1 + level) / 2], axis=0)
         return Predictions(value, lo, hi, self._basis(noise))
 
-    def _basis(self, noise: float) -> str:
-        parts = ["parameters", *(["run noise"] if noise > 0 else [])]
+    def scatter(self) -> Floats:
+        """Residuals of the rows [n], widened for the parameters that were fitted to them."""
+        residual = self.objective.residual
+        r = linked(residual, self.rows.y) - linked(residual, self.law.value(self.point, self.rows.x))
+        r = r[np.isfinite(r)]
+        return np.asarray(r * np.sqrt(len(r) / max(len(r) - len(self.params), 1)))
+
+    def _basis(self, noise: float | None) -> str:
+        parts = ["parameters", *(["scatter of the rows"] if noise is None else ["run noise"] if noise > 0 else [])]
         if self.diagnostics.model.sd is None:
             return " + ".join(parts) + "; assumes the law holds"
         return " + ".join([*parts, "law error from rolling origin"])
@@ -542,10 +553,10 @@ class _Fitting:
         cost = self.rows.cost if self.rows.cost is not None else cost_of(self.law, self.rows.x)
         if cost is None or self.options.draws == 0 or self.objective.name in ("binomial", "censored"):
             return ModelError()
-        scale, typical = self._scale()
-        misfit = float((self._residuals(theta) ** 2).sum())
-        sigma = typical or float(np.sqrt(misfit / max(self.n - self.p, 1)))
-        return model_error(self.problem(), scale, sigma, cost, self.rows.x)
+        _, typical = self._scale()
+        size = np.sort(np.abs(self._residuals(theta)))[self.p :]  # p parameters can make p residuals vanish
+        sigma = typical or max(1.4826 * float(np.median(size)), SMALLEST_DELTA)
+        return model_error(self.problem(), theta, sigma, cost, self.rows.x)
 
     def _covariance(self, theta: Floats, kappa: float, draws: Floats | None) -> Floats | None:
         """Of the natural parameters, by the delta method [p, p]; None where it can't be trusted.

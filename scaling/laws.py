@@ -24,9 +24,10 @@ class Parameter:
     """One parameter of a law.
 
     `positive` parameters are solved for in their logarithm, others as they are, inside [low, high]. A floor is not:
-    where the data show none it must be able to reach 0. An infinite bound of a linear parameter comes from the data. `start` bounds the scan of a non-linear one. `unit`
-    is an expression over inputs and parameters, such as "x^alpha": what the parameter is multiplied by when the
-    inputs are divided by constants; `low`, `high` and `start` are in that unit.
+    where the data show none it must be able to reach 0. An infinite bound of a linear parameter comes from the data.
+    `start` bounds the scan of a non-linear one. `unit` is an expression over inputs and parameters, such as
+    "x^alpha": what the parameter is multiplied by when the inputs are divided by constants; `low`, `high` and
+    `start` are in that unit.
     """
 
     name: str

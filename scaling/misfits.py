@@ -101,13 +101,12 @@ def _draw(figure: go.Figure, group: list[Misfit], theme: Theme, number: int) -> 
         if not part:
             continue
         marker = {
-            "size": 9 if held else 6,
-            "symbol": "circle-open" if held else "circle",
-            "color": colour if held else faded(colour, 0.55),
-            "line": {"width": 2 if held else 0, "color": colour},
-        }
+            "size": 9 if held else 6, "symbol": "circle-open" if held else "circle",
+            "color": colour if held else faded(colour, 0.55), "line": {"width": 2 if held else 0, "color": colour},
+        }  # fmt: skip
         figure.add_trace(go.Scatter(
             x=[m.fitted for m in part], y=[m.above for m in part], mode="markers", marker=marker,
             name="held out" if held else "fitted", legendgroup=str(held), showlegend=number == 1,
             text=[label_text(m.label, 60) for m in part],
-            hovertemplate="%{text}<br>fitted %{x:.5g}, off by %{y:.2f} %<extra></extra>", **on_panel(number)))  # fmt: skip
+            hovertemplate="%{text}<br>fitted %{x:.5g}, off by %{y:.2f} %<extra></extra>",
+            **on_panel(number)))  # fmt: skip

@@ -8,13 +8,16 @@ import numpy as np
 
 from scaling.arrays import Floats
 from scaling.laws import Law
+from scaling.resample import refit
 from scaling.rows import cost_of
-from scaling.solver import Problem, curvature, refine, scan
+from scaling.solver import Problem, curvature
 
 CUTS = 3  # rolling origins needed before a law's own error is estimated
 MOST_CUTS = 16
+CHI2_MEDIAN = 0.454936
+MEDIAN_SPREAD = 2.34  # sd over median of a median of chi-squared values, times the root of their number
+CHANCE_QUANTILE = 0.84  # one case of five
 REACH = 12.0  # targets up to this factor beyond the cut
-STARTS = 2
 
 
 @dataclass(frozen=True)
@@ -57,12 +60,14 @@ def cut_places(cost: Floats, least: int) -> Floats:
     return np.asarray(able[np.unique(np.linspace(0, len(able) - 1, MOST_CUTS).round().astype(int))])
 
 
-def model_error(problem: Problem, scale: Floats, sigma: float, cost: Floats, x: Floats) -> ModelError:
+def model_error(problem: Problem, theta: Floats, sigma: float, cost: Floats, x: Floats) -> ModelError:
     """The law's own error from rolling origin: fit the rows up to a cost, predict dearer ones, for every cut.
 
-    Misses beyond what noise of `sigma` / `scale` [n] explains, over (1 + decades from the cut). `problem` holds one
-    data set over places x [d, n] that cost `cost` [n]. Its `sd` is None under three cuts.
+    Misses beyond what noise of `sigma` over the rows' weights explains, over (1 + decades from the cut). `problem`
+    holds one data set over places x [d, n] that cost `cost` [n]; `theta` [p] is its fit. Its `sd` is None under three
+    cuts.
     """
+    scale = problem.scale[0]
     one = len(x) == 1
     p = len(problem.law.parameters)
     cuts = cut_places(cost, p + 1 if one else 2 * p)
@@ -70,19 +75,37 @@ def model_error(problem: Problem, scale: Floats, sigma: float, cost: Floats, x: 
         return ModelError()
     count = (cost <= cuts[:, None]).astype(float)
     part = replace(problem, count=count)
-    theta, _, _ = refine(part, *scan(part, STARTS)).best(len(cuts))
-    jacobian = curvature(part, theta)
-    full = curvature(replace(part, count=np.ones_like(count)), theta) / scale[:, None]
+    fits = refit(part, theta, []).theta
+    jacobian = curvature(part, fits)
+    full = curvature(replace(part, count=np.ones_like(count)), fits) / scale[:, None]
     covariance = np.linalg.pinv(np.einsum("kni,knj->kij", jacobian, jacobian)) * sigma**2
     expected = np.einsum("kni,kij,knj->kn", full, covariance, full) + (sigma / scale) ** 2
-    miss = part.residuals(theta) / scale
+    miss = part.residuals(fits) / scale
     ratio = cost / cuts[:, None]
     future = (count == 0) & np.isfinite(miss) & (one | (ratio <= REACH))
     if not future.any():
         return ModelError()
-    surplus = ((miss**2 - expected) / (1 + np.log10(np.maximum(ratio, 1))) ** 2)[future]
-    sd = float(np.sqrt(max(0.0, 1.4826**2 * float(np.median(surplus)))))
+    reach = (1 + np.log10(np.maximum(ratio, 1)))[future]
+    sd = _excess(miss[future], expected[future], reach, int(future.any(axis=0).sum()))
     return ModelError(sd, float(cost.max()), float(cost.min()), _exponents(cost, x))
+
+
+def _excess(miss: Floats, expected: Floats, reach: Floats, rows: int) -> float:
+    """The s for which the median of miss^2 / (expected + s^2 reach^2) is that of chi-squared with one degree.
+
+    0 where so many `rows` would come out this far by chance in one case of five.
+    """
+
+    def middle(s: float) -> float:
+        return float(np.median(miss**2 / (expected + (s * reach) ** 2)))
+
+    if middle(0.0) <= CHI2_MEDIAN * (1 + CHANCE_QUANTILE * MEDIAN_SPREAD / np.sqrt(rows)):
+        return 0.0
+    low, high = 0.0, float(np.abs(miss).max()) * 2
+    for _ in range(60):
+        s = 0.5 * (low + high)
+        low, high = (s, high) if middle(s) > CHI2_MEDIAN else (low, s)
+    return high
 
 
 def _exponents(cost: Floats, x: Floats) -> Floats:

@@ -66,13 +66,24 @@ def _elsewhere(problem: Problem, reached: Floats, known: list[Floats]) -> tuple[
         return scan(problem, 1)
     single = replace(problem, y=problem.y[:1], scale=problem.scale[:1], count=np.ones_like(problem.count[:1]))
     offered = np.vstack([scan(single, CANDIDATES)[0], *(k[None, :] for k in known)])
-    total = problem.size
-    value = np.empty((total, len(offered)))
-    for k, place in enumerate(offered):
-        value[:, k] = problem.objective_at(np.broadcast_to(place, (total, len(place))))
+    value = _offers(problem, offered)
     best = value.argmin(axis=1)
-    which = np.flatnonzero(value[np.arange(total), best] < reached)
+    which = np.flatnonzero(value[np.arange(problem.size), best] < reached)
     return offered[best[which]], which
+
+
+def _offers(problem: Problem, offered: Floats) -> Floats:
+    """The objective of every data set at every offered place: [R, k]."""
+    if len(problem.y) == len(problem.scale) == 1 and problem.objective.name != "binomial":
+        # only multiplicities differ: a place has one misfit for each row
+        single = replace(problem, count=np.ones_like(problem.count[:1]))
+        rho = np.nan_to_num(single.parts(single.residuals(offered)).rho, nan=np.inf)
+        with np.errstate(invalid="ignore"):
+            return np.nan_to_num(problem.count @ rho.T, nan=np.inf)
+    value = np.empty((problem.size, len(offered)))
+    for k, place in enumerate(offered):
+        value[:, k] = problem.objective_at(np.broadcast_to(place, (problem.size, len(place))))
+    return value
 
 
 def method_words(method: Method) -> str:

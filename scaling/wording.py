@@ -13,6 +13,7 @@ DIGITS = 4  # significant digits of a number whose uncertainty is unknown
 REMARKS = "\x1f"  # separates the remarks of a row; `clean` lets none through
 MOST_TOLD = 3  # alternatives that one sentence can name
 MOST_DIGITS = 7  # more are never shown, however narrow the interval
+MOST_CELLS = 40  # measured places in a table
 
 
 @dataclass(frozen=True)
@@ -312,7 +313,7 @@ def _law_sentences(analysis: Json) -> list[str]:
             continue
         params = joined([f"{clean(name)} = {_param(p)}" for name, p in fit["params"].items()])
         of, over = clean(str(fit["of"])), over_text(fit)
-        sentences.append(f"{of} follows {clean(str(fit['law']))} over {over}{_under(fit)}: {params}.")
+        sentences.append(f"{of} follows {law_text(fit)} over {over}{_under(fit)}: {params}.")
     return sentences
 
 
@@ -437,8 +438,17 @@ def _cells_table(analysis: Json) -> Table:
     of = clean(str(analysis.get("of")))
     columns = (*map(clean, groups), *map(clean, axes), of, "runs", "note")
     caption = f"Mean of {of} over replicates. After ±: one standard error of the mean."
+    if len(rows) > MOST_CELLS:
+        caption = f"{MOST_CELLS} of {len(rows)} places are shown; the JSON form has all. {caption}"
+        rows = rows[:MOST_CELLS]
     return Table("cells", f"Measured {of}", caption, columns, tuple(rows), len(groups) + len(axes),
                  _right(columns, len(groups), len(axes) + 2))  # fmt: skip
+
+
+def law_name(prediction: Json) -> str:
+    """The name of the fit that a prediction comes from: its own where it was given one, else its law's."""
+    law, name = clean(str(prediction["law"])), clean(str(prediction.get("fit", "")))
+    return law if not name or name.startswith(f"{law}(") else name
 
 
 def law_text(fit: Json) -> str:
@@ -482,7 +492,7 @@ def _predictions_table(analysis: Json) -> Table:
     items = _by_group(analysis.get("predictions", ()))
     groups, axes = names(items, "group"), names(items, "at")
     rows = [
-        (*_coordinates(p, "group", groups), clean(str(p["of"])), clean(str(p["law"])), *_coordinates(p, "at", axes),
+        (*_coordinates(p, "group", groups), clean(str(p["of"])), law_name(p), *_coordinates(p, "at", axes),
          forecast(p), _observed(p), _score(p))
         for p in items
     ]  # fmt: skip
