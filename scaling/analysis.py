@@ -27,7 +27,7 @@ from scaling.findings import (
     point_text,
 )
 from scaling.fitting import Fit, Predictions, fit_law
-from scaling.intervals import ENOUGH_DOF, generator
+from scaling.intervals import ENOUGH_DOF, Interval, generator
 from scaling.laws import law_over
 from scaling.objectives import Objective
 from scaling.optimum import Optimum, Valley, ValleyNoise, find_optimum, valley_noise
@@ -562,9 +562,12 @@ def objective_of(law: LawSpec) -> Objective:
     asked = law.objective
     if asked is None:
         return Objective(residual=law.residual)
-    constant = {"huber": "delta", "student": "nu", "envelope": "penalty"}.get(asked.name)
     made = Objective(asked.name, "logit" if asked.name == "binomial" else law.residual)
-    return made if asked.value is None or constant is None else replace(made, **{constant: asked.value})
+    if asked.value is None:
+        return made
+    if asked.name == "huber":
+        return replace(made, delta=asked.value)
+    return replace(made, nu=asked.value) if asked.name == "student" else replace(made, penalty=asked.value)
 
 
 def _rows(rows: Sequence[_Row], inputs: int) -> Rows:
@@ -583,7 +586,10 @@ def _also(fit: Fit, sentence: str) -> Fit:
 def _prediction(fit: LawFit, at: Point, answer: Predictions, observed: float | None, held: bool) -> LawPrediction:
     lo = None if answer.lo is None else float(answer.lo[0])
     hi = None if answer.hi is None else float(answer.hi[0])
-    return LawPrediction(fit, at, float(answer.value[0]), lo, hi, answer.basis, observed, held)
+    value, law = float(answer.value[0]), None
+    if answer.law_lo is not None and answer.law_hi is not None:
+        law = Interval(value, float(answer.law_lo[0]), float(answer.law_hi[0]))
+    return LawPrediction(fit, at, value, lo, hi, answer.basis, observed, held, law)
 
 
 def _number(value: Any) -> float | None:

@@ -84,7 +84,10 @@ class LawFit:
 
 @dataclass(frozen=True)
 class LawPrediction:
-    """A fit's answer at one place; observed is there for held-out cells only."""
+    """A fit's answer at one place; observed is there for held-out cells only.
+
+    lo and hi are of an observation; `law` is the interval of the law alone.
+    """
 
     fit: LawFit
     at: Point
@@ -94,6 +97,7 @@ class LawPrediction:
     basis: str
     observed: float | None = None
     held_out: bool = False
+    law: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -231,7 +235,8 @@ def _law_curve(fit: Fit, predicted: Sequence[float], count: int = 49) -> list[di
 def _prediction_json(p: LawPrediction, level: float) -> dict[str, Any]:
     head = {"fit": p.fit.name, "law": p.fit.fit.law.name, "at": p.at, "group": p.fit.group, "of": p.fit.of}
     rest = {"value": p.value, "lo": p.lo, "hi": p.hi, "level": level, "observed": p.observed}
-    return head | _present(rest.items()) | {"held_out": p.held_out, "basis": p.basis}
+    made = head | _present(rest.items()) | {"held_out": p.held_out, "basis": p.basis}
+    return made if p.law is None else made | {"law_interval": _present([("lo", p.law.lo), ("hi", p.law.hi)])}
 
 
 def _transfer_json(t: Transfer) -> dict[str, Any]:

@@ -33,6 +33,7 @@ SAME_THETA = 1e-6  # two starts closer than this ended in the same place
 OTHER_BASIN = 0.01  # another place this close in objective makes the parameters ambiguous
 ZERO_SHARE = 1e-6  # a linear term below this share of y everywhere is no term
 DELTA_CONDITION, DELTA_AGREES = 100.0, 1.2
+ABSURD_NOISE = 10.0  # a standard error of ten times the response is no standard error
 SIGMA_ROUNDS, SIGMA_TOLERANCE = 100, 1e-9
 
 
@@ -56,12 +57,17 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Values [m] with interval ends [m], or None where no interval can be given, and what the interval holds."""
+    """Values [m] with interval ends [m], or None where no interval can be given, and what the interval holds.
+
+    `law_lo` and `law_hi` are the ends for the law alone, as far as its parameters are uncertain.
+    """
 
     value: Floats
     lo: Floats | None
     hi: Floats | None
     basis: str
+    law_lo: Floats | None = None
+    law_hi: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,9 @@ class Fit:
         around = self.spread(x)
         if around is None:
             return Predictions(value, None, None, "no interval")
+        level = self.level if level is None else level
+        both = [(1 - level) / 2, (1 + level) / 2]
+        law_lo, law_hi = np.quantile(around, both, axis=0)
         rng = generator(self.seed, "predict", self.law.name)
         spread = np.hypot(noise or 0.0, self.diagnostics.model.at(self.law, x))
         shift = rng.standard_normal(len(around))[:, None] * spread
@@ -112,9 +121,8 @@ class Fit:
         if np.any(shift):
             residual = self.objective.residual
             around = unlinked(residual, linked(residual, around) + shift)
-        level = self.level if level is None else level
-        lo, hi = np.quantile(around, [(1 - level) / 2, (1 + level) / 2], axis=0)
-        return Predictions(value, lo, hi, self._basis(noise))
+        lo, hi = np.quantile(around, both, axis=0)
+        return Predictions(value, lo, hi, self._basis(noise), law_lo, law_hi)
 
     def scatter(self) -> Floats:
         """Residuals of the rows [n], widened for the parameters that were fitted to them."""
@@ -226,6 +234,11 @@ class _Fitting:
         if self.objective.name == "binomial" or self.rows.stderr is None or not np.all(np.isfinite(self.rows.stderr)):
             return None
         noise = self.rows.stderr * np.abs(link_slopes(self.residual, self.y)[0])
+        if self.residual == "log" and np.median(noise) > ABSURD_NOISE:
+            raise AnalysisError(
+                f"the standard errors are {np.median(noise):.3g} times the responses (median). Standard errors of the "
+                "response are wanted, in its own unit: never variances, nor weights such as 1/sd^2."
+            )
         return np.asarray(noise) if np.all(noise > 0) else None
 
     def _scale(self) -> tuple[Floats, float]:

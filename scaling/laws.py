@@ -306,7 +306,7 @@ def law_over(
     inputs: str | Sequence[str],
     freeze: Mapping[str, float] | None = None,
     tie: Mapping[str, str] | None = None,
-    bounds: Mapping[str, tuple[float, float]] | None = None,
+    bounds: Mapping[str, Sequence[float]] | None = None,
 ) -> Law:
     """The law `text`, a registered name or a formula over `inputs`, as a function of these columns.
 

@@ -25,6 +25,7 @@ from scaling.canvas import (
 from scaling.wording import Json, finite
 
 MOST_PANELS = 9
+WIDE = 8.0  # a range from which a logarithmic axis reads better
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,13 @@ def misfit_figure(analysis: Json, of: str, *, theme: Theme, narrow: bool) -> go.
     columns = 1 if narrow else min(len(fits), 3)
     titles = [label_text(_title(f), 40) for f in fits]
     frame = make_frame(figure, titles, columns, theme, panel_height(narrow))
+    first = {held: next((i for i, g in enumerate(points, 1) if any(m.held_out is held for m in g)), 0)
+             for held in (False, True)}  # fmt: skip
     for number, group in enumerate(points, 1):
-        _draw(figure, group, theme, number)
+        _draw(figure, group, theme, number, first)
     xs = [m.fitted for group in points for m in group]
     ys = [m.above for group in points for m in group]
-    log = min(xs) > 0
+    log = min(xs) > 0 and max(xs) / min(xs) > WIDE
     figure.update_xaxes(type="log" if log else "linear", range=padded(min(xs), max(xs), log, 0.06))
     if log:
         figure.update_xaxes(**log_ticks([min(xs), max(xs)], 6))
@@ -91,7 +94,8 @@ def _title(fit: Json) -> str:
     return f"{name} · {group}" if group else name
 
 
-def _draw(figure: go.Figure, group: list[Misfit], theme: Theme, number: int) -> None:
+def _draw(figure: go.Figure, group: list[Misfit], theme: Theme, number: int, first: dict[bool, int]) -> None:
+    """One panel; a kind of point enters the legend with the first panel that has it."""
     figure.add_trace(go.Scatter(
         x=[min(m.fitted for m in group), max(m.fitted for m in group)], y=[0, 0], mode="lines", hoverinfo="skip",
         line={"color": theme.faint, "width": 1, "dash": "dot"}, showlegend=False, **on_panel(number)))  # fmt: skip
@@ -106,7 +110,7 @@ def _draw(figure: go.Figure, group: list[Misfit], theme: Theme, number: int) -> 
         }  # fmt: skip
         figure.add_trace(go.Scatter(
             x=[m.fitted for m in part], y=[m.above for m in part], mode="markers", marker=marker,
-            name="held out" if held else "fitted", legendgroup=str(held), showlegend=number == 1,
+            name="held out" if held else "fitted", legendgroup=str(held), showlegend=number == first[held],
             text=[label_text(m.label, 60) for m in part],
             hovertemplate="%{text}<br>fitted %{x:.5g}, off by %{y:.2f} %<extra></extra>",
             **on_panel(number)))  # fmt: skip

@@ -13,6 +13,7 @@ DIGITS = 4  # significant digits of a number whose uncertainty is unknown
 REMARKS = "\x1f"  # separates the remarks of a row; `clean` lets none through
 MOST_TOLD = 3  # alternatives that one sentence can name
 MOST_DIGITS = 7  # more are never shown, however narrow the interval
+MOST_LAWS = 5  # fits that have a sentence of their own
 MOST_CELLS = 40  # measured places in a table
 
 
@@ -314,6 +315,9 @@ def _law_sentences(analysis: Json) -> list[str]:
         params = joined([f"{clean(name)} = {_param(p)}" for name, p in fit["params"].items()])
         of, over = clean(str(fit["of"])), over_text(fit)
         sentences.append(f"{of} follows {law_text(fit)} over {over}{_under(fit)}: {params}.")
+    if len(sentences) > MOST_LAWS:
+        rest = len(sentences) - MOST_LAWS
+        return [*sentences[:MOST_LAWS], f"{rest} more fit{'s' if rest > 1 else ''}: see the fitted laws below."]
     return sentences
 
 
@@ -330,7 +334,8 @@ def _forecast_sentences(analysis: Json) -> list[str]:
             fate = f"{hits} of {len(scored)} held-out values {'lies' if hits == 1 else 'lie'} inside"
         sentences.append(f"{fate} the predicted {level(analysis)} interval.")
     for same in _alike([p for p in ours if p.get("of") == of and finite(p.get("observed")) is None], "at"):
-        values = joined([f"{forecast(p)}{_under(p)}" for p in same])
+        several = len({law_name(p) for p in same}) > 1
+        values = joined([f"{forecast(p)}{_under(p)}{f' ({law_name(p)})' if several else ''}" for p in same])
         condition = ", if the law holds that far" if any(assumed(p) for p in same) else ""
         sentences.append(f"At {place(same[0]['at'])} {clean(str(of))} is predicted to be {values}{condition}.")
     return sentences
