@@ -587,8 +587,9 @@ class _Fitting:
         change = np.array([(self._natural(theta + step * e) - self._natural(theta - step * e)) / (2 * step)
                            for e in np.eye(self.p)]).T  # fmt: skip
         made = np.asarray(change @ inner @ change.T)
-        ratio = np.sqrt(np.diag(made)) / np.std(draws, axis=0)
-        return made if np.all(np.abs(np.log(ratio)) < np.log(DELTA_AGREES)) else None
+        quick, drawn = np.sqrt(np.diag(made)), np.std(draws, axis=0)
+        agree = (quick < DELTA_AGREES * drawn) & (drawn < DELTA_AGREES * quick)
+        return made if np.all(agree) else None
 
 
 def _workable(objective: Objective) -> Objective:

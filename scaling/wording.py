@@ -13,6 +13,7 @@ DIGITS = 4  # significant digits of a number whose uncertainty is unknown
 REMARKS = "\x1f"  # separates the remarks of a row; `clean` lets none through
 MOST_TOLD = 3  # alternatives that one sentence can name
 MOST_DIGITS = 7  # more are never shown, however narrow the interval
+MOST_WHOLE = 10**8  # larger whole numbers are written with an exponent
 MOST_LAWS = 5  # fits that have a sentence of their own
 MOST_CELLS = 40  # measured places in a table
 
@@ -129,7 +130,7 @@ def plain(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) >= MOST_WHOLE):
         return f"{value:.6g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
     return clean(str(value))
 

@@ -159,7 +159,7 @@ class TailFit:
         sign = direction(self.best)
         if sign < 0:
             value, lo, hi = -value, -hi, -lo
-        return TailPredictions(value, lo, hi, self._basis(), tuple(why))
+        return TailPredictions(value, lo, hi, self._basis(), why=tuple(why))
 
     def predict_groups(
         self, n: float | Sequence[float] | Floats, level: float | None = None, *, interval: bool = True
