@@ -159,7 +159,7 @@ class _Work:
         rows = reduced.rows(of, law.inputs, cells)
         held = [self._held_out(law, row.cell) for row in rows]
         train = [row for row, out in zip(rows, held, strict=True) if not out]
-        name = law.name or f"{law.law}({of} over {', '.join(law.inputs)})"
+        name = law.title(self.want.of)
         form = law_over(law.law, law.inputs, law.freeze, law.tie, law.bounds)
         data = self._rows(law, train)
         try:

@@ -147,7 +147,7 @@ def main(  # noqa: PLR0917 - typer reads the command line from this signature
     from scaling.console import summary
 
     with failing(as_json):
-        found = analysis_of(spec, overrides or (), home, db)
+        found = analysis_of(spec, overrides or (), home, db, [law] if law else ())
         chosen = chosen_fits(found.fits, law) if law else found.fits
         shown = replace(found, fits=chosen, predictions=[p for p in found.predictions if p.fit in chosen])
         if as_json:

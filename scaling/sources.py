@@ -19,6 +19,7 @@ from scaling.errors import AnalysisError, nearest
 from scaling.findings import SCHEMA, Analysis, LawFit
 from sweeps.errors import SweeplawError
 from sweeps.load import LoadedSpec, load
+from sweeps.schema import Spec
 
 USAGE_ERROR = 2
 Overrides = Annotated[
@@ -39,12 +40,22 @@ def analysis_of(
 ) -> Analysis:
     """What the results of a spec say: those of its table, or those of its runs in the store.
 
-    Raises SpecError or AnalysisError where the spec can't be read or nothing has finished.
+    With `only`, laws of other names are not fitted. Raises SpecError or AnalysisError where the spec can't be read or nothing has finished.
     """
     loaded = load(path, overrides)
     if loaded.spec.fit is None:
         raise loaded.error("fit", "this spec fits nothing; add `fit: {of: …, laws: […]}`")
-    return analyse(loaded.spec, results_of(loaded, home, db))
+    return analyse(_only(loaded.spec, only), results_of(loaded, home, db))
+
+
+def _only(spec: Spec, names: Sequence[str]) -> Spec:
+    """`spec` with the laws of these names; whole where a name is none of them, so that an error can list them."""
+    assert spec.fit is not None
+    known = [{law.title(spec.fit.of), law.law} for law in spec.fit.laws]
+    if not names or not all(any(n in k for k in known) for n in names):
+        return spec
+    laws = [law for law, own in zip(spec.fit.laws, known, strict=True) if own & set(names)]
+    return spec.model_copy(update={"fit": spec.fit.model_copy(update={"laws": laws})})
 
 
 def results_of(loaded: LoadedSpec, home: Path, db: str | None) -> pl.DataFrame:

@@ -114,7 +114,8 @@ def chosen(
     """
     from scaling.sources import analysis_of
 
-    analysis = analysis_of(spec, overrides or (), home, db)
+    names = [law for law, _ in wanted if law is not None]
+    analysis = analysis_of(spec, overrides or (), home, db, names if len(names) == len(wanted) else ())
     fits = [pick(analysis.fits, law, group) for law, group in wanted]
     return [Chosen(f, "max" if analysis.goal == "max" and f.of == analysis.of else "min") for f in fits]
 
