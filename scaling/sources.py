@@ -36,7 +36,11 @@ Database = Annotated[
 
 
 def analysis_of(
-    path: Path, overrides: Sequence[str] = (), home: Path = Path("results"), db: str | None = None
+    path: Path,
+    overrides: Sequence[str] = (),
+    home: Path = Path("results"),
+    db: str | None = None,
+    only: Sequence[str] = (),
 ) -> Analysis:
     """What the results of a spec say: those of its table, or those of its runs in the store.
 
