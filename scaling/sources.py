@@ -44,7 +44,8 @@ def analysis_of(
 ) -> Analysis:
     """What the results of a spec say: those of its table, or those of its runs in the store.
 
-    With `only`, laws of other names are not fitted. Raises SpecError or AnalysisError where the spec can't be read or nothing has finished.
+    With `only`, laws of other names are not fitted. Raises SpecError or AnalysisError where the spec can't be read
+    or nothing has finished.
     """
     loaded = load(path, overrides)
     if loaded.spec.fit is None:
