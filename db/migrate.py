@@ -36,7 +36,7 @@ def upgrade(engine: sa.Engine, address: Address, *, scripts: str = SCRIPTS, head
         check(connection, address, version, head)
         if version == head:
             return None
-        copy = _back_up(address, version) if version is not None else None
+        copy = _back_up(connection, address, version) if version is not None else None
         _run_migrations(connection, scripts, head)
     return copy
 
@@ -63,22 +63,33 @@ def _refuse_alien(connection: sa.Connection, address: Address) -> None:
         )
 
 
-def _back_up(address: Address, version: str) -> Path | None:
+def _back_up(connection: sa.Connection, address: Address, version: str) -> Path | None:
     """Copy the SQLite file through a second connection: a reader, so it sees the state before this change."""
-    if address.file is None:
+    file = _file_of(connection)
+    if file is None:
         return None
+    # Fails on a read-only database, which needs no copy.
+    connection.execute(sa.text(f"UPDATE {schema.VERSION_TABLE} SET version_num = version_num"))
     stamp = f"{time.strftime('%Y%m%dT%H%M%S')}-{random.randrange(16**4):04x}"
-    target = address.file.with_name(f"{address.file.name}.v{version}-{stamp}.bak")
+    target = file.with_name(f"{file.name}.v{version}-{stamp}.bak")
     free = shutil.disk_usage(target.parent).free
-    if free < 2 * address.file.stat().st_size:
+    if free < 2 * file.stat().st_size:
         raise StoreError(f"{address}: no room in '{target.parent}' for the copy made before the schema changes")
-    source, copy = sqlite3.connect(address.file), sqlite3.connect(target)
+    source, copy = sqlite3.connect(file), sqlite3.connect(target)
     try:
         source.backup(copy)
     finally:
         source.close()
         copy.close()
     return target
+
+
+def _file_of(connection: sa.Connection) -> Path | None:
+    """The SQLite file, as SQLite itself calls it: the name in a URL may be a URI. None: a server, or in memory."""
+    if connection.dialect.name != "sqlite":
+        return None
+    name = connection.exec_driver_sql("PRAGMA database_list").all()[0][2]
+    return Path(name) if name else None
 
 
 def _run_migrations(connection: sa.Connection, scripts: str, head: str) -> None:

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import sqlalchemy as sa
 
-HEAD = "0001"  # newest migration in migrations/versions; integers, so that "newer" has a meaning
+HEAD = "0002"  # newest migration in migrations/versions; integers, so that "newer" has a meaning
 VERSION_TABLE = "sweeplaw_version"
 NAME_LIMIT = 500  # characters of a metric, summary or artifact name (fits every index)
 
@@ -211,32 +211,41 @@ analyses = sa.Table(
     sa.UniqueConstraint("sweep_id", "digest"),
 )
 
-
-def _of_analysis() -> list[sa.Column[int]]:
-    return [
-        sa.Column("analysis_id", Big, sa.ForeignKey("analyses.id", ondelete="CASCADE"), primary_key=True),
-        sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
-    ]
-
-
+# Rows never change: constants live here once, and predictions refer to them by id.
 fits = sa.Table(
     "fits",
     metadata,
-    *_of_analysis(),
+    _number("id"),
+    sa.Column("sweep_id", Big, sa.ForeignKey("sweeps.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("version_id", Big, sa.ForeignKey("sweep_versions.id"), nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),  # of content
+    sa.Column("data_hash", Label, nullable=False),  # of the results that the analysis saw
+    sa.Column("rows_hash", sa.String(64)),  # of the rows that this fit saw
+    sa.Column("created", sa.Double, nullable=False),
     sa.Column("name", sa.Text),
     sa.Column("law", sa.Text),
+    sa.Column("formula", sa.Text),
     sa.Column("metric", sa.Text),
     sa.Column("over", sa.Text),
     sa.Column("groups", sa.Text),  # JSON object
     sa.Column("status", sa.Text),
     sa.Column("n", sa.BigInteger),
+    sa.Column("objective", sa.Text),  # JSON object: name and constants
+    sa.Column("setting", sa.Text),  # JSON: what the runs behind the fit share, and how a run's value is read
     sa.Column("content", sa.Text, nullable=False),  # JSON: the whole fit at full precision
+    sa.UniqueConstraint("sweep_id", "digest"),
 )
 
+# Rows never change either; what became of a prediction is its row in `scores`.
 predictions = sa.Table(
     "predictions",
     metadata,
-    *_of_analysis(),
+    _number("id"),
+    sa.Column("sweep_id", Big, sa.ForeignKey("sweeps.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("fit_id", Big, sa.ForeignKey("fits.id", ondelete="CASCADE"), index=True),
+    sa.Column("digest", sa.String(64), nullable=False),  # of what the fit and the prediction say
+    sa.Column("made", sa.Double, nullable=False),
+    sa.Column("known", sa.Boolean, nullable=False),  # a run that answers it had ended when it was made
     sa.Column("fit", sa.Text),
     sa.Column("law", sa.Text),
     sa.Column("metric", sa.Text),
@@ -246,7 +255,53 @@ predictions = sa.Table(
     sa.Column("lo", sa.Double),
     sa.Column("hi", sa.Double),
     sa.Column("level", sa.Double),
-    sa.Column("observed", sa.Double),
+    sa.Column("observed", sa.Double),  # of a held-out value, which was there already
     sa.Column("held_out", sa.Boolean),
+    sa.Column("basis", sa.Text),
+    sa.Column("run_noise", sa.Boolean),  # whether the interval holds the noise of one new run
+    sa.Column("decades", sa.Double),  # beyond the data of the fit
+    sa.Column("beyond", sa.Text),  # what the decades are of: cost, or one of the law's inputs
+    sa.Column("assumptions", sa.Text),
+    sa.Column("code", sa.Text),  # JSON object: commit, and versions of packages
     sa.Column("content", sa.Text, nullable=False),  # JSON: the whole prediction at full precision
+    sa.UniqueConstraint("sweep_id", "digest"),
+)
+
+
+def _of_analysis(name: str, target: str) -> list[sa.Column[int]]:
+    """Columns that say which rows an analysis consists of, in its order."""
+    return [
+        sa.Column("analysis_id", Big, sa.ForeignKey("analyses.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column(name, Big, sa.ForeignKey(target, ondelete="CASCADE"), nullable=False),
+    ]
+
+
+analysis_fits = sa.Table("analysis_fits", metadata, *_of_analysis("fit_id", "fits.id"))
+analysis_predictions = sa.Table("analysis_predictions", metadata, *_of_analysis("prediction_id", "predictions.id"))
+
+# Written once for a prediction, when all runs at its place have ended. The primary key is what makes it once.
+scores = sa.Table(
+    "scores",
+    metadata,
+    sa.Column(
+        "prediction_id",
+        Big,
+        sa.ForeignKey("predictions.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("status", sa.String(16), nullable=False),  # scored, made after, held out, diverged
+    sa.Column("observed", sa.Double),  # mean over replicates
+    sa.Column("stderr", sa.Double),  # of that mean
+    sa.Column("n", sa.BigInteger),  # runs behind it
+    sa.Column("diverged", sa.BigInteger),
+    sa.Column("error", sa.Double),  # observed / value - 1
+    sa.Column("inside", sa.Boolean),
+    sa.Column("z", sa.Double),
+    sa.Column("log_score", sa.Double),
+    sa.Column("finished", sa.Double),  # end of the first run
+    sa.Column("lead", sa.Double),  # seconds from the prediction to that end
+    sa.Column("runs", sa.Text),  # JSON list of run ids
+    sa.Column("scored", sa.Double, nullable=False),
 )

@@ -13,11 +13,15 @@ from db.errors import StoreError
 from db.ingest import Ingester, IngestReport
 from db.records import RunRecord, RunStatus, Selection
 from db.register import Registration
+from db.targets import Design
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["IngestReport", "RunRecord", "RunStatus", "Selection", "Store", "StoreError"]
+    from db.ledger import Observation, Recorded
+
+__all__ = ["Design", "IngestReport", "RunRecord", "RunStatus", "Selection", "Store", "StoreError"]
+PLAIN = Design()
 
 
 class Store:
@@ -220,16 +224,85 @@ class Store:
         data_hash: str,
         fits: Sequence[Mapping[str, Any]],
         predictions: Sequence[Mapping[str, Any]],
+        *,
+        design: Design = PLAIN,
+        code: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store fits and predictions for ever; the same content for the same data again adds nothing."""
+        """Store fits and predictions for ever, as one analysis; the same content for the same data adds nothing.
+
+        Every prediction in it enters the ledger, as by `record_predictions`.
+        """
         from db.analyses import AnalysisRecord
 
-        record = AnalysisRecord(data_hash, fits, predictions)
-        connect.transact(self._engine, self._address, lambda connection: record.apply(connection, sweep, version))
+        record = AnalysisRecord(data_hash, fits, predictions, design, code)
+        connect.transact(
+            self._engine, self._address, lambda connection: record.apply(connection, self._writer, sweep, version)
+        )
+
+    def record_predictions(
+        self,
+        sweep: str,
+        version: int,
+        data_hash: str,
+        fits: Sequence[Mapping[str, Any]],
+        predictions: Sequence[Mapping[str, Any]],
+        *,
+        design: Design = PLAIN,
+        code: Mapping[str, Any] | None = None,
+    ) -> Recorded:
+        """Enter predictions, with the fits that they are of, into the ledger; returns the ids of both.
+
+        A fit has `name`, `law`, `formula`, `of`, `over`, `group`, `status`, `n`, `objective`, `params` and `rows`; a
+        prediction `fit` (the name), `law`, `of`, `at`, `group`, `value`, `lo`, `hi`, `level`, `basis`, `run_noise`
+        (whether the interval holds the noise of one new run), `decades` and `beyond` (how far outside the data of the
+        fit, and in what), `assumptions`, `held_out` and `observed`; each as far as it is known. `fit_number` says
+        which of `fits` it is of where names tie.
+
+        The time of a prediction is that of its first record: what an identical fit says again is not stored again.
+        `design` says how the sweep's runs become values, `code` what made the prediction. Raises StoreError for an
+        unknown sweep or version.
+        """
+        from db.ledger import Record
+
+        record = Record(data_hash, fits, predictions, design, code)
+        return connect.transact(
+            self._engine, self._address, lambda connection: record.apply(connection, self._writer, sweep, version)
+        )
+
+    def score_predictions(self, observations: Sequence[Observation] = ()) -> int:
+        """Score the open predictions of all sweeps whose runs have all ended; returns how many were scored.
+
+        Runs of any sweep answer a prediction if their task, place and other settings are those it was made for. A
+        score is written once and stays. Where hyperparameters are tuned, no single run answers: `observations` are
+        the optima that an analysis found.
+        """
+        from db import ledger
+
+        with self._reading() as connection:
+            if not ledger.any_open(connection):
+                return 0
+        scoring = ledger.Scoring(observations)
+        return connect.transact(self._engine, self._address, lambda connection: scoring.apply(connection, self._writer))
+
+    def ledger(self, sweep: str | None = None) -> pl.DataFrame:
+        """One row per prediction of a sweep, or of all, oldest first.
+
+        Columns: prediction, sweep, version, fit_id, fit, law, formula, over, objective (JSON), rows_hash, data_hash,
+        of, at (JSON), group (JSON), made, value, lo, hi, level, basis, decades, beyond, assumptions, code (JSON),
+        held_out, then its fate: status (`open`, `scored`, `made after` the run was known, `held out`, `diverged`),
+        observed, stderr, n (runs), diverged (runs), error (observed / value - 1), inside, z, log_score, finished,
+        lead (seconds from the prediction to the end of the first run), scored, runs (JSON), superseded (a newer fit
+        of that name predicts the same). For open ones what would score them: task, tune (JSON), waits (JSON: status
+        of known runs -> their ids), shared (JSON: what their configurations must hold).
+        """
+        from db import ledger
+
+        with self._reading() as connection:
+            return ledger.read(connection, sweep)
 
     def fits(self, sweep: str) -> pl.DataFrame:
         """Stored fits, newest analysis first (`latest`): analysis, version, data_hash, created, confirmed,
-        latest, name, law, of, over, group (JSON), status, n, content (JSON: the whole fit)."""
+        latest, name, law, of, over, group (JSON), status, n, content (JSON: the whole fit), id."""
         from db import analyses
 
         with self._reading() as connection:
@@ -237,7 +310,7 @@ class Store:
 
     def predictions(self, sweep: str) -> pl.DataFrame:
         """Stored predictions, newest analysis first (`latest`): analysis, version, data_hash, created, confirmed,
-        latest, fit, law, of, at (JSON), group (JSON), value, lo, hi, level, observed, held_out, content."""
+        latest, fit, law, of, at (JSON), group (JSON), value, lo, hi, level, observed, held_out, content, id, fit_id."""
         from db import analyses
 
         with self._reading() as connection:

@@ -141,7 +141,7 @@ def test_the_first_version_is_read_for_ever(version_1: str) -> None:
 NEXT = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision = "0002", "0001"
+revision, down_revision = "0003", "0002"
 def upgrade():
     op.add_column("runs", sa.Column("added", sa.Integer))
     op.execute("UPDATE runs SET added = 7")
@@ -156,7 +156,7 @@ def later_scripts(tmp_path: Path) -> Callable[[str], Path]:
     def make(then: str) -> Path:
         source, target = Path(db.migrations.__file__).parent, tmp_path / "100% later"
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
-        (target / "versions" / "v0002_next.py").write_text(NEXT.format(then=then))
+        (target / "versions" / "v0003_next.py").write_text(NEXT.format(then=then))
         return target
 
     return make
@@ -165,12 +165,12 @@ def later_scripts(tmp_path: Path) -> Callable[[str], Path]:
 def test_eight_processes_migrate_an_old_file_at_once(
     version_1: str, later_scripts: Callable[[str], Path], all_succeed: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    outputs = all_succeed(8, "upgrade", version_1, later_scripts("pass"), "0002")
+    outputs = all_succeed(8, "upgrade", version_1, later_scripts("pass"), "0003")
     copies = list(tmp_path.glob("old.db.v0001-*.bak"))
     assert sorted(outputs)[:1] == [f"{copies[0]}\n"]
     assert sorted(outputs)[1:] == ["None\n"] * 7
     assert len(copies) == 1
-    assert version_of(version_1) == "0002"
+    assert version_of(version_1) == "0003"
     assert scalars(version_1, "SELECT added FROM runs") == [7, 7]
     with Store.open(f"sqlite:///{copies[0]}") as store:  # the copy is the old file, whole
         assert store.results("old", "loss")["loss"].to_list() == [1.5, None]
@@ -178,7 +178,7 @@ def test_eight_processes_migrate_an_old_file_at_once(
 
 def test_a_migration_that_fails_changes_nothing(version_1: str, later_scripts: Callable[[str], Path]) -> None:
     with opened(version_1) as (engine, address), pytest.raises(ZeroDivisionError):
-        migrate.upgrade(engine, address, scripts=str(later_scripts("1 / 0")), head="0002")
+        migrate.upgrade(engine, address, scripts=str(later_scripts("1 / 0")), head="0003")
     with Store.open(version_1) as store:
         assert "added" not in {column["name"] for column in sa.inspect(store._engine).get_columns("runs")}
         assert store.results("old", "loss")["loss"].to_list() == [1.5, None]
@@ -250,8 +250,12 @@ def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
 
 
 def test_a_read_only_database_can_be_read(version_1: str) -> None:
-    file = version_1.removeprefix("sqlite:///")
-    with Store.open(f"sqlite:///file:{file}?mode=ro&uri=true") as store:
+    read_only = f"sqlite:///file:{version_1.removeprefix('sqlite:///')}?mode=ro&uri=true"
+    with pytest.raises(StoreError, match="is read-only, so nothing can be written"):
+        Store.open(read_only)  # an old one would have to change first
+    assert version_of(version_1) == "0001"
+    Store.open(version_1).close()
+    with Store.open(read_only) as store:
         assert store.results("old", "loss")["loss"].to_list() == [1.5, None]
         with pytest.raises(StoreError, match="is read-only, so nothing can be written"):
             store.register("s", "t", None, "t", [], [], [])
