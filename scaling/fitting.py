@@ -26,12 +26,14 @@ Search = Literal["global", "start"]
 
 AUTO = Objective()
 STARTS = 24  # refined places of the last fit
+EARLY_ROUNDS, HOPE = 25, 1.5  # after so many rounds, starts this far above the best are left
 FEW_STARTS = 5  # of the first one, which finds weights and delta
 SMALLEST_DELTA = 1e-8  # rows that follow a law exactly have no scale of their own
 LAD_LADDER = 10.0 ** np.arange(-2, -7, -1)  # of the residuals' own scale
 SAME_THETA = 1e-6  # two starts closer than this ended in the same place
 OTHER_BASIN = 0.01  # another place this close in objective makes the parameters ambiguous
 ZERO_SHARE = 1e-6  # a linear term below this share of y everywhere is no term
+WEAK_SLACK = 1.3  # where parameters trade off, other places are tried more readily
 DELTA_CONDITION, DELTA_AGREES = 100.0, 1.2
 ABSURD_NOISE = 10.0  # a standard error of ten times the response is no standard error
 SIGMA_ROUNDS, SIGMA_TOLERANCE = 100, 1e-9
@@ -265,7 +267,7 @@ class _Fitting:
             before, self.excess = self.excess, self._excess(theta)
             if self.excess == before or not self.reweighs:
                 break
-            theta, _ = self._best(1, theta, self._first(least))
+            theta = self._nearby(theta, self._first(least))
         theta = self._settle(theta)
         theta, solution = self._best(STARTS, theta)
         return self._verdict(theta, solution)
@@ -287,9 +289,12 @@ class _Fitting:
         if self.options.search == "global" or start is None:
             given += [] if warm is None else [warm]
             given += list(scan(problem, starts)[0])
-        theta = np.array(given)
-        solution = refine(problem, theta, np.zeros(len(theta), dtype=int))
+        solution = _polished(problem, np.array(given))
         return solution.theta[int(np.argmin(solution.objective))], solution
+
+    def _nearby(self, theta: Floats, objective: Objective | None = None) -> Floats:
+        """The optimum next to theta [p], after a small change of weights or constants."""
+        return refine(self.problem(objective), theta[None, :], np.zeros(1, dtype=int)).theta[0]
 
     def _settle(self, theta: Floats) -> Floats:
         """Finds the constants of the objective that depend on the residuals."""
@@ -297,7 +302,7 @@ class _Fitting:
         if asked.name in ("huber", "envelope") and asked.delta is None:
             for _ in range(3):
                 self.objective = replace(self.objective, delta=self._delta(theta))
-                theta, _ = self._best(1, theta)
+                theta = self._nearby(theta)
             self.objective = replace(self.objective, delta=self._delta(theta))
         elif asked.name in ("student", "censored"):
             theta = self._settle_sigma(theta)
@@ -305,16 +310,15 @@ class _Fitting:
             spread = self._delta(theta)
             for step in LAD_LADDER:
                 self.objective = replace(self.objective, delta=step * spread)
-                theta, _ = self._best(1, theta)
+                theta = self._nearby(theta)
         return theta
 
     def _settle_sigma(self, theta: Floats) -> Floats:
         sigma = self._sigma_guess()
         for _ in range(SIGMA_ROUNDS):
             self.objective = replace(self.objective, sigma=sigma)
-            problem = self.problem()
-            theta = refine(problem, theta[None, :], np.zeros(1, dtype=int)).theta[0]
-            r = problem.residuals(theta[None, :])[0]
+            theta = self._nearby(theta)
+            r = self.problem().residuals(theta[None, :])[0]
             before, sigma = sigma, max(self._likely_sigma(r, sigma), SMALLEST_DELTA)
             if abs(sigma - before) < SIGMA_TOLERANCE * before:
                 break
@@ -375,7 +379,7 @@ class _Fitting:
         if len(basins) > 1:
             shown = " and ".join(", ".join(f"{k} = {v:.4g}" for k, v in b.items()) for b in map(self._named, basins))
             why.append(f"{self.title}: {len(basins)} basins of nearly equal misfit: {shown}.")
-        drawn, lost, method, silent = self._draws(theta, basins[1:])
+        drawn, lost, method, silent = self._draws(theta, kappa, basins[1:])
         why += [silent] if silent else []
         uncertain = {i for i in range(self.p) if len({round(float(b[i]), 3) for b in basins}) > 1}
         if kappa > WEAK_CONDITION:
@@ -534,7 +538,7 @@ class _Fitting:
         one, other = (self.law.inside(t[None, :], self.logs) for t in (a, b))
         return bool(np.abs(one / other - 1).max() < SAME_THETA)
 
-    def _draws(self, theta: Floats, others: list[Floats]) -> tuple[Floats | None, int, Method, str | None]:
+    def _draws(self, theta: Floats, kappa: float, others: list[Floats]) -> tuple[Floats | None, int, Method, str | None]:
         count = self.options.draws
         method, why = choose(self.clusters, self.rows.dof if self.noise is not None else 0.0)
         if method == "wild bootstrap" and self.objective.name in ("binomial", "censored"):
@@ -552,7 +556,7 @@ class _Fitting:
                 else wild_noise(problem, theta, groups, count, rng)
             )
             problem = replace(problem, y=scattered(problem, theta, noise))
-        made = refit(problem, theta, others)
+        made = refit(problem, theta, others, 1.0 if kappa < DELTA_CONDITION else WEAK_SLACK)
         return made.theta, made.unconverged, method, None
 
     def _replicate_noise(self, rng: np.random.Generator) -> Floats:
@@ -590,6 +594,16 @@ class _Fitting:
         quick, drawn = np.sqrt(np.diag(made)), np.std(draws, axis=0)
         agree = (quick < DELTA_AGREES * drawn) & (drawn < DELTA_AGREES * quick)
         return made if np.all(agree) else None
+
+
+def _polished(problem: Problem, theta: Floats) -> Solution:
+    """All starts refined for a while, then those that may still be the best or a rival of it."""
+    first = refine(problem, theta, np.zeros(len(theta), dtype=int), EARLY_ROUNDS)
+    hopeful = first.objective <= HOPE * first.objective.min()
+    second = refine(problem, first.theta[hopeful], first.which[hopeful])
+    for name in ("theta", "objective", "converged", "gradient"):
+        getattr(first, name)[hopeful] = getattr(second, name)
+    return first
 
 
 def _workable(objective: Objective) -> Objective:

@@ -45,11 +45,14 @@ def wild_noise(problem: Problem, theta: Floats, groups: Ints, draws: int, rng: n
     return np.asarray(corrected * webb(rng, (draws, clusters))[:, groups] * heavy(rng, draws, freedom))
 
 
-def refit(problem: Problem, theta: Floats, basins: list[Floats]) -> Draws:
-    """Every data set of `problem` fitted from theta [p], and again where the scan offers a better place."""
+def refit(problem: Problem, theta: Floats, basins: list[Floats], slack: float = 1.0) -> Draws:
+    """Every data set of `problem` fitted from theta [p], and again where the scan offers a place that may be better.
+
+    That is one whose objective, before it is refined, is below `slack` times the one that was reached.
+    """
     total = problem.size
     warm = refine(problem, np.broadcast_to(theta, (total, len(theta))), np.arange(total))
-    starts, which = _elsewhere(problem, warm.objective, [theta, *basins])
+    starts, which = _elsewhere(problem, slack * warm.objective, [theta, *basins])
     if not len(which):
         return Draws(warm.theta, int((~warm.converged).sum()))
     other = refine(problem, starts, which)
@@ -63,7 +66,9 @@ def _elsewhere(problem: Problem, reached: Floats, known: list[Floats]) -> tuple[
     """One more start for each data set that may have a better place than the one reached."""
     size = len(places(problem.law, projection_of(problem).which))
     if problem.size * size * problem.y.shape[-1] <= FULL_SCAN:
-        return scan(problem, 1)
+        starts, which = scan(problem, 1)
+        better = problem.objective_at(starts) < reached
+        return starts[better], which[better]
     single = replace(problem, y=problem.y[:1], scale=problem.scale[:1], count=np.ones_like(problem.count[:1]))
     offered = np.vstack([scan(single, CANDIDATES)[0], *(k[None, :] for k in known)])
     value = _offers(problem, offered)

@@ -264,7 +264,9 @@ def nonnegative(gram: Floats, moment: Floats, signed: tuple[bool, ...]) -> Float
         active = [i for i in range(k) if chosen >> i & 1]
         if not active or not set(always) <= set(active):
             continue
-        part = np.linalg.solve(gram[..., active, :][..., active], moment[..., active][..., None])[..., 0]
+        size_of = len(active)
+        some = gram[..., active, :][..., active].reshape(-1, size_of, size_of)
+        part = _cholesky_solve(some, moment[..., active].reshape(-1, size_of))[0].reshape(*moment.shape[:-1], size_of)
         gained = (part * moment[..., active]).sum(-1)
         allowed = np.array([signed[i] for i in active])
         better = ((part >= 0) | allowed).all(-1) & (gained > np.maximum(gain, -np.inf if always else 0))

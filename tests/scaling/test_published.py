@@ -234,7 +234,8 @@ def test_designs_that_identify_nothing() -> None:
     assert "tokens is 1e+10 in every row" in single.why[0]
     assert narrow.status in ("weak", "refused")
     for name in ("alpha", "beta"):
-        assert name not in narrow.params or narrow.params[name].hi is None
+        interval = narrow.params.get(name)
+        assert interval is None or interval.hi is None or interval.hi - interval.lo > 0.4
 
 
 def test_another_tables_rows_under_the_same_law_as_plain_numpy() -> None:
