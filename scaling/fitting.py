@@ -29,7 +29,7 @@ STARTS = 24  # refined places of the last fit
 EARLY_ROUNDS, HOPE = 25, 1.5  # after so many rounds, starts this far above the best are left
 FEW_STARTS = 5  # of the first one, which finds weights and delta
 SMALLEST_DELTA = 1e-8  # rows that follow a law exactly have no scale of their own
-LAD_LADDER = 10.0 ** np.arange(-2, -7, -1)  # of the residuals' own scale
+LAD_DELTA = 1e-6  # of the residuals' own scale: where the bend no longer matters
 SAME_THETA = 1e-6  # two starts closer than this ended in the same place
 OTHER_BASIN = 0.01  # another place this close in objective makes the parameters ambiguous
 ZERO_SHARE = 1e-6  # a linear term below this share of y everywhere is no term
@@ -307,11 +307,20 @@ class _Fitting:
         elif asked.name in ("student", "censored"):
             theta = self._settle_sigma(theta)
         elif asked.name == "lad":
-            spread = self._delta(theta)
-            for step in LAD_LADDER:
-                self.objective = replace(self.objective, delta=step * spread)
-                theta = self._nearby(theta)
+            theta = self._descend(theta, LAD_DELTA * self._spread(theta))
+        elif asked.name == "huber" and asked.delta is not None:
+            theta = self._descend(theta, asked.delta)
         return theta
+
+    def _descend(self, theta: Floats, delta: float) -> Floats:
+        """Down to a bend that is small against the residuals, a tenth at a time: few rows then have any curvature."""
+        step = 0.1 * self._spread(theta)
+        while step > delta:
+            self.objective = replace(self.objective, delta=step)
+            theta = self._nearby(theta)
+            step *= 0.1
+        self.objective = replace(self.objective, delta=delta)
+        return self._nearby(theta)
 
     def _settle_sigma(self, theta: Floats) -> Floats:
         sigma = self._sigma_guess()
@@ -352,14 +361,16 @@ class _Fitting:
         return excess_variance(self._residuals(theta), self.noise, self.n - self.p)
 
     def _delta(self, theta: Floats) -> float:
-        """The bend of the Huber function: 1.345 robust standard deviations, at least the rows' own noise.
+        """The bend of the Huber function: 1.345 robust standard deviations, at least the rows' own noise."""
+        return max(1.345 * self._spread(theta), 1.345 * self._scale()[1], SMALLEST_DELTA)
 
-        The median leaves out the p smallest residuals: p parameters can make p residuals vanish.
+    def _spread(self, theta: Floats) -> float:
+        """The robust standard deviation of the weighted residuals.
+
+        The median leaves out the p smallest: p parameters can make p residuals vanish.
         """
-        scale, typical = self._scale()
-        size = np.sort(np.abs(self._residuals(theta) * scale))[self.p :]
-        spread = 1.4826 * float(np.median(size))
-        return max(1.345 * spread, 1.345 * typical, SMALLEST_DELTA)
+        size = np.sort(np.abs(self._residuals(theta) * self._scale()[0]))[self.p :]
+        return 1.4826 * float(np.median(size))
 
     def _verdict(self, theta: Floats, solution: Solution) -> Fit:
         problem = self.problem()
