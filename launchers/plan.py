@@ -46,6 +46,8 @@ def plan_sweep(loaded: LoadedSpec) -> Plan:
 
     Raises TaskError when the task can't be imported, SpecError or LaunchError when no cell is feasible.
     """
+    if loaded.spec.task is None:
+        raise LaunchError(f"{loaded.path}: a spec over a table of results has nothing to run")
     task = load_task(loaded.spec.task, loaded.path.parent)
     expansion = expand(loaded, task.facts if task.estimator else None)
     infeasible = list(expansion.infeasible)

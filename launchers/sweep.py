@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -25,8 +25,7 @@ from launchers.local import pool_size
 from launchers.plan import Plan, plan_sweep
 from launchers.provenance import code_version, packages
 from sweeps.errors import SweeplawError, listed, nearest
-from sweeps.load import load
-from sweeps.schema import LawSpec
+from sweeps.load import LoadedSpec, load
 
 EPILOG = """Examples:
 
@@ -84,12 +83,19 @@ def sweep(  # noqa: PLR0917 - typer reads the command line from this signature
         ),
     ] = None,
 ) -> None:
-    """Run every experiment of SPEC that has no result yet, fit its laws, predict, and write a report."""
+    """Run every experiment of SPEC that has no result yet, fit its laws, predict, and write a report.
+
+    A spec with `results` runs nothing: its table is read, fitted and reported.
+    """
     console = Console(stderr=True)
     places = Places.of(home, db)
     try:
-        plan = plan_sweep(load(spec, overrides or ()))
-        code = _dry_run(plan, places, as_json) if dry_run else _run(plan, places, retry_failed, as_json, console)
+        loaded = load(spec, overrides or ())
+        if loaded.spec.results is not None:
+            code = _read_table(loaded, places, dry_run, as_json, console)
+        else:
+            plan = plan_sweep(loaded)
+            code = _dry_run(plan, places, as_json) if dry_run else _run(plan, places, retry_failed, as_json, console)
     except (SweeplawError, StoreError, OSError) as error:
         _fail(console, str(error), as_json)
     except KeyboardInterrupt:
@@ -105,9 +111,7 @@ def _fail(console: Console, message: str, as_json: bool) -> NoReturn:
 
 
 def _dry_run(plan: Plan, places: Places, as_json: bool) -> Exit:
-    from scaling.laws import check_name  # light; a formula is read only when something is fitted
-
-    _check_laws(plan, lambda law: check_name(law.law))
+    _check_laws(plan.loaded)
     settings = plan.loaded.spec.launcher
     workers, threads = pool_size(settings.workers, settings.threads, len(plan.runs))
     store = places.peek()
@@ -120,31 +124,73 @@ def _dry_run(plan: Plan, places: Places, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def _check_laws(plan: Plan, read: Callable[[LawSpec], object]) -> None:
-    """Raises SpecError for a law that can't be fitted: better now than after the last run."""
-    for index, law in enumerate(plan.loaded.spec.fit.laws if plan.loaded.spec.fit else ()):
+def _check_laws(loaded: LoadedSpec, *, read: bool = False) -> None:
+    """Raises SpecError for a law that can't be fitted: better now than after the last run.
+
+    Names are light to check; formulas are read only when something is fitted.
+    """
+    from scaling.laws import check_name, law_over
+
+    for index, law in enumerate(loaded.spec.fit.laws if loaded.spec.fit else ()):
         try:
-            read(law)
+            if read:
+                law_over(law.law, law.over, law.freeze, law.tie, law.ranges)
+            else:
+                check_name(law.law)
         except SweeplawError as error:
-            raise plan.loaded.error(f"fit.laws.{index}.law", str(error)) from None
+            raise loaded.error(f"fit.laws.{index}.law", str(error)) from None
 
 
 def _run(plan: Plan, places: Places, retry_failed: bool, as_json: bool, console: Console) -> Exit:
-    from scaling.laws import law_over
-
-    _check_laws(plan, lambda law: law_over(law.law, law.over))
+    _check_laws(plan.loaded, read=True)
     with places.open() as store:
-        for note in store.notes:
-            console.print(Text(f"note: {note}"), soft_wrap=True)
+        _say(store.notes, console)
         launched = launch(plan, store, places.home, retry_failed=retry_failed, console=console)
         console.print(_outcome(launched), highlight=False)
         code = _exit_code(launched)
         output: dict[str, Any] = {"schema": 1, "sweep": plan.name}
-        if plan.loaded.spec.fit and launched.count("done") and not launched.interrupted:
-            output = _analyse(plan, store, places, launched.version, None if as_json else Console())
+        if (fit := plan.loaded.spec.fit) and launched.count("done") and not launched.interrupted:
+            _check_metric(fit.of, store.metric_names(plan.name), plan)
+            frame = store.results(plan.name, fit.of, fit.select, fit.goal)
+            facts = {"infeasible": [(cell.coords, cell.reason) for cell in plan.infeasible]}
+            results = Results(plan.loaded, launched.version, frame, facts)
+            output = _analyse(results, store, places, None if as_json else Console())
     if as_json:
         _print_json({**output, "exit": int(code)})
     return code
+
+
+def _say(notes: Iterable[str], console: Console) -> None:
+    for note in notes:
+        console.print(Text(f"note: {note}"), soft_wrap=True)
+
+
+def _read_table(loaded: LoadedSpec, places: Places, dry_run: bool, as_json: bool, console: Console) -> Exit:
+    """Analyse the table of a spec; nothing is run."""
+    from db.tables import read_table, source_of
+    from launchers import table as tables
+
+    _check_laws(loaded, read=not dry_run)
+    table = read_table(loaded)
+    spec = loaded.spec
+    if dry_run or spec.fit is None:
+        data = tables.preview(loaded, table)
+        if as_json:
+            _print_json(data)
+        else:
+            tables.render(Console(), loaded, data)
+    if dry_run:
+        return Exit.OK
+    with places.open() as store:
+        _say(store.notes, console)
+        version = store.register(spec.name, loaded.text, spec.question, source_of(loaded), [], [], [])
+        if spec.fit is not None:
+            facts = {"results": f"{table.origin} (sha256 {table.sha256})"}
+            results = Results(loaded, version, table.frame, facts, table.notes)
+            output = _analyse(results, store, places, None if as_json else Console())
+            if as_json:
+                _print_json({**output, "exit": int(Exit.OK)})
+    return Exit.OK
 
 
 def _outcome(launched: Launched) -> str:
@@ -166,20 +212,29 @@ def _exit_code(launched: Launched) -> Exit:
     return Exit.FAILED if launched.count("failed") else Exit.OK
 
 
-def _analyse(plan: Plan, store: Store, places: Places, version: int, console: Console | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Results:
+    """What is analysed: one row per run, `facts` and `notes` of where they come from."""
+
+    loaded: LoadedSpec
+    version: int
+    frame: pl.DataFrame
+    facts: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def _analyse(results: Results, store: Store, places: Places, console: Console | None) -> dict[str, Any]:
     """Hand over to the engine: fit, store fits and predictions, write the report, print the tables."""
     from scaling.analysis import analyse
     from scaling.report import write_report
 
-    spec = plan.loaded.spec
-    assert spec.fit is not None
-    _check_metric(spec.fit.of, store.metric_names(plan.name), plan)
-    results = store.results(plan.name, spec.fit.of, spec.fit.select, spec.fit.goal)
-    analysis = analyse(spec, results)
+    spec = results.loaded.spec
+    analysis = analyse(spec, results.frame)
+    analysis = replace(analysis, notes=[*results.notes, *analysis.notes])
     output = analysis.to_json()
-    store.save_analysis(plan.name, version, _data_hash(plan, results), output["fits"], output["predictions"])
+    store.save_analysis(spec.name, results.version, _data_hash(results), output["fits"], output["predictions"])
     report = write_report(
-        analysis, spec, results, places.home / "reports" / f"{plan.name}.html", _provenance(plan, store)
+        analysis, spec, results.frame, places.home / "reports" / f"{spec.name}.html", _provenance(results, store)
     )
     if console is not None:
         from scaling.console import summary
@@ -198,21 +253,23 @@ def _check_metric(metric: str, logged: list[tuple[str, int]], plan: Plan) -> Non
         raise plan.loaded.error("fit.of", f"no run has logged `{metric}`{hint}")
 
 
-def _data_hash(plan: Plan, results: pl.DataFrame) -> str:
-    assert plan.loaded.spec.fit is not None
-    data = results.sort("run").write_csv().encode() + plan.loaded.spec.fit.model_dump_json().encode()
+def _data_hash(results: Results) -> str:
+    fit = results.loaded.spec.fit
+    assert fit is not None
+    data = results.frame.sort("run").write_csv().encode() + fit.model_dump_json().encode()
     return hashlib.sha256(data).hexdigest()
 
 
-def _provenance(plan: Plan, store: Store) -> dict[str, Any]:
+def _provenance(results: Results, store: Store) -> dict[str, Any]:
+    loaded = results.loaded
     return {
-        "spec_path": str(plan.loaded.path),
-        "spec_text": plan.loaded.text,
-        "command": shlex.join(["python", "-m", "launchers.sweep", str(plan.loaded.path), *plan.loaded.overrides]),
+        "spec_path": str(loaded.path),
+        "spec_text": loaded.text,
+        "command": shlex.join(["python", "-m", "launchers.sweep", str(loaded.path), *loaded.overrides]),
         "store": make_url(store.url).render_as_string(hide_password=True),
         "code": code_version(Path.cwd()),
         "packages": packages(),
-        "infeasible": [(cell.coords, cell.reason) for cell in plan.infeasible],
+        **results.facts,
     }
 
 

@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from sweeps import grids, interpolate, paths, plan
+from sweeps import grids, interpolate, paths, plan, table_checks
 from sweeps.errors import ExpressionError, SweeplawError, described, listed, nearest, shown
 from sweeps.expressions import FUNCTIONS, compile_equation, compile_expression
 from sweeps.grids import GridError
 from sweeps.interpolate import InterpolationError
 from sweeps.paths import Parts
 from sweeps.plan import CycleError
-from sweeps.schema import FACTS, ROLES, Spec
+from sweeps.schema import CONSTANTS, FACTS, ROLES, LawSpec, Spec
 from sweeps.source import KeyPath
 
 MAX_CELLS = 200_000
@@ -56,17 +56,21 @@ def problems(spec: Spec) -> list[Problem]:
 
     Stages build on each other: a later one runs only if the earlier ones found nothing.
     """
-    stages: list[tuple[Callable[[Spec], Iterator[Problem]], ...]] = [
-        (_names, _base_keys, _grids),
-        (_places, _zip, _total),
-        (_interpolations,),
-        (_expressions, _fit, _predict),
-    ]
-    for stage in stages:
+    for stage in (_source,), *(_OF_TABLE if spec.results is not None else _OF_TASK):
         found = [problem for check in stage for problem in check(spec)]
         if found:
             return found
     return []
+
+
+def _source(spec: Spec) -> Iterator[Problem]:
+    if spec.task is None and spec.results is None:
+        yield (
+            ("task",),
+            "missing: what to run, as module:function, such as models.lm:train; or `results`, a table that exists",
+        )
+    if spec.task is not None and spec.results is not None:
+        yield ("results",), "a spec has a `task` that is run or a table of `results`, not both"
 
 
 # names
@@ -341,17 +345,61 @@ def _fit(spec: Spec) -> Iterator[Problem]:
     if spec.fit is None:
         return
     xs = [*spec.axes, *spec.derive, *spec.solve, *FACTS]
+    known = _Known(spec)
+    everything = [*known.coordinates, *known.derived, *FACTS]
     for index, law in enumerate(spec.fit.laws):
-        if law.over not in xs:
-            yield ("fit", "laws", index, "over"), _no_axis(spec, law.over, xs)
-        yield from _target(spec, ("fit", "laws", index, "of"), law.of)
+        at: KeyPath = ("fit", "laws", index)
+        for item, name in enumerate(law.inputs):
+            if name not in xs:
+                place = (*at, "over") if isinstance(law.over, str) else (*at, "over", item)
+                yield place, _no_axis(spec, name, xs)
+        if law.where is not None:
+            yield from _expression(known, (*at, "where"), law.where, everything)
+        yield from _hold_out(spec, known, (*at, "hold_out"), law.hold_out)
+    yield from _hold_out(spec, known, ("fit", "hold_out"), spec.fit.hold_out)
+    if spec.fit.cost is not None:
+        yield from _expression(known, ("fit", "cost"), spec.fit.cost, everything)
+    if (cluster := spec.fit.cluster) is not None and cluster not in everything:
+        hint = nearest(cluster, everything) or f"; there are {listed(everything)}"
+        yield ("fit", "cluster"), f"there is no axis, comparison or derived value `{cluster}`{hint}"
+
+
+def _laws(spec: Spec) -> Iterator[Problem]:
+    """What must hold of the laws of any spec."""
+    if spec.fit is None:
+        return
     yield from _target(spec, ("fit", "of"), spec.fit.of)
-    if isinstance(spec.fit.hold_out, str):
-        known = _Known(spec)
-        everything = [*known.coordinates, *known.derived, *FACTS]
-        yield from _expression(known, ("fit", "hold_out"), spec.fit.hold_out, everything)
-    elif spec.fit.hold_out is not None:
-        yield from _held_out(spec, spec.fit.hold_out)
+    for index, law in enumerate(spec.fit.laws):
+        at: KeyPath = ("fit", "laws", index)
+        yield from _target(spec, (*at, "of"), law.of)
+        if not law.inputs:
+            yield (*at, "over"), "an empty list: expected at least one name"
+        for name in {name for name in law.inputs if law.inputs.count(name) > 1}:
+            yield (*at, "over"), f"`{name}` is there twice"
+        yield from ((at + place, text) for place, text in _parameters(law))
+
+
+def _parameters(law: LawSpec) -> Iterator[Problem]:
+    """What a law says of its parameters and objective that can't be."""
+    if law.search == "start" and law.start is None:
+        yield ("search",), "`start` means the neighbourhood of a `start`, such as {E: 1.7, alpha: 0.3}"
+    for name, other in law.tie.items():
+        if name in law.freeze:
+            yield ("tie", name), f"`{name}` is frozen as well"
+        if other in law.tie:
+            yield ("tie", name), f"`{other}` is tied itself; tie both to a free parameter"
+    for name, (low, high) in law.bounds.items():
+        if not low < high:
+            yield ("bounds", name), f"expected [low, high] with low < high, found [{low:g}, {high:g}]"
+    if law.objective is not None and law.objective.value is not None and law.objective.name not in CONSTANTS:
+        yield ("objective",), f"`{law.objective.name}` has no constant; {listed(CONSTANTS)} have one"
+
+
+def _hold_out(spec: Spec, known: _Known, at: KeyPath, rule: dict[str, Any] | str | None) -> Iterator[Problem]:
+    if isinstance(rule, str):
+        yield from _expression(known, at, rule, [*known.coordinates, *known.derived, *FACTS])
+    elif rule is not None:
+        yield from _held_out(spec, at, rule)
 
 
 def _no_axis(spec: Spec, name: str, xs: list[str]) -> str:
@@ -376,12 +424,12 @@ def _target(spec: Spec, at: KeyPath, of: str | None) -> Iterator[Problem]:
         yield at, f"`{of}`: there is no tuned `{name}`{hint}"
 
 
-def _held_out(spec: Spec, held: dict[str, Any]) -> Iterator[Problem]:
+def _held_out(spec: Spec, key: KeyPath, held: dict[str, Any]) -> Iterator[Problem]:
     names = [*spec.axes, *spec.compare, *spec.replicates, *spec.derive, *spec.solve]
     if not held:
-        yield ("fit", "hold_out"), "expected an axis and its value, such as {width: 512}"
+        yield key, "expected an axis and its value, such as {width: 512}"
     for name, value in held.items():
-        at: KeyPath = ("fit", "hold_out", name)
+        at: KeyPath = (*key, name)
         if name not in names:
             yield at, f"there is no axis `{name}`{nearest(name, names) or '; there are ' + listed(names)}"
             continue
@@ -414,7 +462,10 @@ def _some(values: list[Any], limit: int = 12) -> str:
 
 
 def _predict(spec: Spec) -> Iterator[Problem]:
-    names = [*spec.axes, *spec.compare, *spec.derive, *spec.solve, *FACTS]
+    if spec.results is not None:
+        names = table_checks.predictable(spec)
+    else:
+        names = [*spec.axes, *spec.compare, *spec.derive, *spec.solve, *FACTS]
     total = 0
     for index, entry in enumerate(spec.predict):
         if not entry:
@@ -439,7 +490,19 @@ def _prediction(spec: Spec, at: KeyPath, name: str, value: Any) -> Iterator[Prob
         place = (*at, index) if isinstance(value, list) else at
         if name in spec.compare:
             labels = _values_of(spec, name) or []
-            if not _keys([item]) <= _keys(labels):
+            if spec.results is None and not _keys([item]) <= _keys(labels):
                 yield place, f"{described(item)} is not among `{name}`, which has {_some(labels)}"
         elif isinstance(item, bool) or not isinstance(item, int | float):
             yield place, f"expected a number, found {described(item)}"
+
+
+_OF_TASK: tuple[tuple[Callable[[Spec], Iterator[Problem]], ...], ...] = (
+    (_names, _base_keys, _grids),
+    (_places, _zip, _total),
+    (_interpolations,),
+    (_expressions, _fit, _laws, _predict),
+)
+_OF_TABLE: tuple[tuple[Callable[[Spec], Iterator[Problem]], ...], ...] = (
+    (table_checks.shape,),
+    (table_checks.expressions, _laws, _predict),
+)

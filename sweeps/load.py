@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sweeps import checks, overrides
 from sweeps.errors import SpecError, described, listed, nearest
 from sweeps.overrides import Override
-from sweeps.schema import Replicates, Spec
+from sweeps.schema import ROLES, Replicates, Spec
 from sweeps.source import KeyPath, Source, read_file, read_text
 
 
@@ -72,7 +72,9 @@ def _load(source: Source, path: Path, texts: Sequence[str]) -> LoadedSpec:
     parsed = tuple(overrides.parse(text) for text in texts)
     origin = Origin(source, parsed)
     if not isinstance(source.data, dict):
-        raise source.error((), f"expected a mapping with `name` and `task`, found {described(source.data)}")
+        raise source.error(
+            (), f"expected a mapping with `name` and `task` (or `results`), found {described(source.data)}"
+        )
     _raise(Origin(source), checks.interpolation_problems(source.data))
     for override in parsed:
         # A resolver must be refused before OmegaConf sees it.
@@ -123,7 +125,7 @@ def _plain(loc: Sequence[str | int]) -> KeyPath:
 
 
 def _is_mark(part: str) -> bool:
-    return part in ("constrained-int", "str", "int", "[key]") or ("[" in part and part.endswith("]"))
+    return part in ("constrained-int", "str", "int", "list[str]", "[key]") or ("[" in part and part.endswith("]"))
 
 
 def _one_error(path: KeyPath, items: list[dict[str, Any]], origin: Origin) -> SpecError:
@@ -189,6 +191,8 @@ def _expected(path: KeyPath, item: dict[str, Any]) -> str:
         return _pattern(path, "[key]" in item["loc"])
     if kind in ("model_type", "model_attributes_type") and len(path) == 2 and path[0] in _ENTRY_FORMS:
         return _ENTRY_FORMS[str(path[0])]
+    if kind == "dict_type" and len(path) == 1 and path[0] in ROLES:
+        return "a mapping of names to values (a list names columns of a table, in a spec with `results`)"
     if kind in _BOUNDS:
         bound, words = _BOUNDS[kind]
         return f"a number {words} {context[bound]:g}"
@@ -214,6 +218,8 @@ def _pattern(path: KeyPath, at_key: bool) -> str:
 
 def _with_paths(spec: Spec) -> Spec:
     """The spec with the default paths filled in. An explicit null stays: written nowhere."""
+    if spec.results is not None:
+        return spec  # columns of a table are written nowhere
     update: dict[str, Any] = {}
     for section in ("axes", "tune", "compare", "replicates", "solve", "derive"):
         entries = getattr(spec, section)

@@ -8,7 +8,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sweeps.errors import SpecError, described, listed, nearest, shown
-from sweeps.schema import ENTRIES, FitSpec, LawSpec, LocalLauncher, Spec, Strict, lengthen_spec
+from sweeps.schema import (
+    ENTRIES,
+    Column,
+    Counts,
+    FitSpec,
+    IsoflopSpec,
+    LawSpec,
+    LocalLauncher,
+    ObjectiveSpec,
+    ResultsSpec,
+    Spec,
+    Strict,
+    lengthen_spec,
+)
 from sweeps.source import KeyPath, dotted, read_text
 
 WAYS = ("values", "log2", "log10", "expr")  # of giving an axis its values
@@ -38,6 +51,16 @@ def known_keys(path: KeyPath) -> list[str] | None:
             section = FitSpec
         case ("fit", "laws", _):
             section = LawSpec
+        case ("fit", "laws", _, "objective"):
+            section = ObjectiveSpec
+        case ("fit", "isoflop"):
+            section = IsoflopSpec
+        case ("results",):
+            section = ResultsSpec
+        case ("results", "columns", _):
+            section = Column
+        case ("results", "counts"):
+            section = Counts
         case ("launcher",):
             section = LocalLauncher
         case (str(name), _) if name in ENTRIES:

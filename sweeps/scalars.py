@@ -1,4 +1,4 @@
-"""What an unquoted YAML scalar means: one rule for files and for the command line.
+"""What an unquoted YAML scalar means: one rule for files and for the command line. And what a table's cell means.
 
 Numbers are what people write as numbers: `12`, `2_000_000`, `-.5`, `1e-3`, `1e6`. What YAML readers are
 known to disagree about (octal, sexagesimal, `on`/`no`, `.inf`, …) is refused with what to write instead.
@@ -72,6 +72,42 @@ def parse_key(text: str) -> Scalar:
     A key can't be meant as a truth value, and `n` is a common name.
     """
     return text if _YAML11_BOOL.fullmatch(text) else parse_scalar(text)
+
+
+SUFFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
+_SUFFIXED = re.compile(r"(?P<number>[^ ]*?) ?(?P<suffix>[kKMGBTP])")
+_POWER = re.compile(r"(?P<base>[0-9.]+) ?(?:\*\*|\^) ?(?P<exponent>[-+]?[0-9.]+)")
+
+
+def parse_number(text: str) -> float | None:
+    """The number that a cell of a table holds; None if it holds none.
+
+    >>> parse_number("1.2B"), parse_number("30k"), parse_number("2**-7"), parse_number("2_000"), parse_number("x")
+    (1200000000.0, 30000.0, 0.0078125, 2000.0, None)
+
+    Suffixes are k, M, B (or G), T and P; `NaN`, `inf` and `-inf` are numbers here.
+    """
+    text = text.strip()
+    if _NOT_FINITE.fullmatch(text):
+        return float(text.replace(".", ""))
+    if (power := _POWER.fullmatch(text)) is not None:
+        base, exponent = (parse_number(part) for part in power.groups())
+        return None if base is None or exponent is None else _raised(base, exponent)
+    if (suffixed := _SUFFIXED.fullmatch(text)) is not None:
+        number = _plain_number(suffixed["number"])
+        return None if number is None else number * SUFFIXES[suffixed["suffix"]]
+    return _plain_number(text)
+
+
+def _plain_number(text: str) -> float | None:
+    return float(text.replace("_", "")) if _NUMBER.fullmatch(text) else None
+
+
+def _raised(base: float, exponent: float) -> float | None:
+    try:
+        return float(base**exponent)
+    except (OverflowError, ZeroDivisionError):
+        return None
 
 
 def _number(text: str, match: re.Match[str]) -> int | float | str:

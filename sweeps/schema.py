@@ -6,7 +6,7 @@ the long form. The same classes give the JSON schema that editors complete from 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeGuard
+from typing import Annotated, Any, ClassVar, Literal, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -188,6 +188,10 @@ class Solve(Short):
         return {"equation": value} if isinstance(value, str) else value
 
 
+# The objectives that have a constant: delta, degrees of freedom, the price of lying above.
+CONSTANTS = ("huber", "student", "envelope")
+
+
 class ObjectiveSpec(Short):
     """What a fit minimises. Short forms: the name, `l2`; the name with its constant, `{huber: 1e-3}`."""
 
@@ -202,7 +206,7 @@ class ObjectiveSpec(Short):
         {"enum": ["huber", "l2", "lad", "student", "envelope", "censored", "binomial"]},
         {
             "type": "object",
-            "properties": {name: {"type": "number"} for name in ("huber", "student", "envelope")},
+            "properties": {name: {"type": "number"} for name in CONSTANTS},
             "minProperties": 1,
             "maxProperties": 1,
             "additionalProperties": False,
@@ -250,6 +254,15 @@ class LawSpec(Strict):
         """The inputs of the law."""
         return (self.over,) if isinstance(self.over, str) else tuple(self.over)
 
+    def title(self, of: str) -> str:
+        """What the fit is called; `of` is the metric of the spec."""
+        return self.name or f"{self.law}({self.of or of} over {', '.join(self.inputs)})"
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """`bounds` as pairs."""
+        return {name: (low, high) for name, (low, high) in self.bounds.items()}
+
 
 class FitSpec(Strict):
     """What is fitted to the results."""
@@ -264,8 +277,79 @@ class FitSpec(Strict):
     )
     cluster: str | None = Field(None, description="A column: rows that share a value of it are not independent.")
     cost: str | None = Field(None, description="An expression: what a cell costs, in FLOP.")
+    isoflop: IsoflopSpec | None = Field(None, description="Profiles of equal compute; {} for the defaults.")
     level: float = Field(0.95, gt=0.5, lt=1, description="Coverage of the intervals.")
     bootstrap: int = Field(1000, ge=100, le=100_000, description="Bootstrap samples.")
+
+
+class Column(Short):
+    """Where a name's values stand in a table. Short form: the column's title."""
+
+    column: str | None = Field(None, description="The column's title; default: the name.")
+    unit: float | None = Field(None, gt=0, description="What one of the column's units is: 1e9 for billions.")
+
+    short_schemas: ClassVar[list[JsonSchemaValue]] = [{"type": "string"}]
+
+    @classmethod
+    def lengthen(cls, value: Any) -> Any:
+        return {"column": value} if isinstance(value, str) else value
+
+
+Count = Literal["all", "no_embedding", "matrices_and_head"]
+
+
+class Counts(Short):
+    """Which parameters n_params counts. Short form: one word for all rows; else the words of a column."""
+
+    all_rows: Count | None = Field(None, description="What n_params counts in every row.")
+    column: str | None = Field(None, description="A column that says it row by row.")
+    values: dict[str, Count] = Field({}, description="What the words of that column mean, where they are others.")
+
+    short_schemas: ClassVar[list[JsonSchemaValue]] = [{"enum": list(get_args(Count))}]
+
+    @classmethod
+    def lengthen(cls, value: Any) -> Any:
+        return {"all_rows": value} if isinstance(value, str) else value
+
+
+class ResultsSpec(Strict):
+    """A table of results that exists already: a CSV or Parquet file, or a query on a store."""
+
+    path: str | None = Field(None, description="A CSV, TSV or Parquet file, relative to the spec file.")
+    query: str | None = Field(None, description="A SELECT on the store at `store`, which it can't change.")
+    store: str | None = Field(None, description="SQLAlchemy URL of the store of `query`; a file relative to the spec.")
+    columns: dict[Name, Column] = Field({}, description="Names of the spec -> columns of the table.")
+    where: list[str] = Field([], description="Conditions that a row must meet to be read.")
+    run: str | None = Field(None, description="A column that names runs; rows that share it are checkpoints of one.")
+    diverged: str | None = Field(None, description="A column that is true where a run diverged.")
+    schedule: str | None = Field(
+        None, description="A condition that holds where a learning-rate schedule was at its end; other rows stay out."
+    )
+    missing: list[str] = Field([], description="Words that stand for a missing number, such as NA.")
+    counts: Counts | None = Field(None, description="Which parameters n_params counts.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_short(cls, value: Any) -> Any:
+        return lengthen_results(value)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core))
+        for key in ("where", "missing"):
+            _also(schema["properties"][key], {"type": "string"})
+        schema["oneOf"] = [{"required": ["path"]}, {"required": ["query"]}]
+        return schema
+
+
+class IsoflopSpec(Strict):
+    """Profiles of equal compute: the best split of each budget, and how it grows."""
+
+    n: str = Field("n_params", description="The size that is chosen at each budget.")
+    tokens: str = Field("tokens", description="The data that the rest of the budget buys.")
+    budget: str = Field("flops", description="What rows are grouped by.")
+    degree: Literal[2, 3] = Field(3, description="Of the polynomial in log n through log loss.")
+    within: float = Field(0.05, gt=0, lt=1, description="Largest relative distance of a row's budget from its group's.")
 
 
 class LocalLauncher(Strict):
@@ -283,9 +367,10 @@ class Spec(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")] = Field(
         description="The sweep's name in the store."
     )
-    task: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] = Field(
-        description="What is run: an importable train(config, run), as module:function."
+    task: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        None, description="What is run: an importable train(config, run), as module:function."
     )
+    results: ResultsSpec | None = Field(None, description="Instead of `task`: a table that exists. Nothing is run.")
     question: str | None = Field(None, description="What the sweep is to answer, in a sentence.")
     base: dict[str, Any] = Field({}, description="What all cells share; ${model.width} refers to a value.")
     axes: dict[Name, Grid] = Field({}, description="Scaling axes: the x of a law.")
@@ -314,6 +399,9 @@ class Spec(Strict):
         _also(fields["predict"], {"type": "object"})
         for section in SECTIONS:
             _also(fields[section], {"type": "null"})
+        for role in ROLES:
+            _also(fields[role], {"type": "array", "items": {"type": "string"}})
+        schema["oneOf"] = [_of_task(), _of_table()]
         return schema
 
 
@@ -331,11 +419,22 @@ SECTIONS = ("base", *ENTRIES, "zip", "where", "predict", "fit", "launcher")
 ROLES = ("axes", "compare", "tune", "replicates")
 
 
+# The long form of an entry whose values are a column of the table of results.
+COLUMN_ENTRY: dict[str, dict[str, Any]] = {
+    "axes": {}, "compare": {"values": []}, "tune": {}, "replicates": {"values": []},
+}  # fmt: skip
+
+
 def lengthen_spec(value: Any) -> Any:
     """A spec's data with the short forms of its sections and entries written out; idempotent."""
     if not isinstance(value, dict):
         return value
     data = {key: item for key, item in value.items() if not (item is None and key in SECTIONS)}
+    if "results" in data:
+        data["results"] = lengthen_results(data["results"])
+        for role in ROLES:
+            if isinstance(names := data.get(role), list) and all(isinstance(name, str) for name in names):
+                data[role] = {name: dict(COLUMN_ENTRY[role]) for name in names}
     if isinstance(where := data.get("where"), str):
         data["where"] = [where]
     if isinstance(tied := data.get("zip"), list) and tied and all(isinstance(name, str) for name in tied):
@@ -346,6 +445,33 @@ def lengthen_spec(value: Any) -> Any:
         if isinstance(entries := data.get(section), dict):
             data[section] = {name: entry.lengthen(item) for name, item in entries.items()}
     return data
+
+
+def lengthen_results(value: Any) -> Any:
+    """The data of `results` with its short forms written out; idempotent."""
+    if not isinstance(value, dict):
+        return value
+    data = {key: item for key, item in value.items() if not (item is None and key in ("columns", "where", "missing"))}
+    for key in ("where", "missing"):
+        if isinstance(data.get(key), str):
+            data[key] = [data[key]]
+    if isinstance(columns := data.get("columns"), dict):
+        data["columns"] = {name: Column.lengthen(item) for name, item in columns.items()}
+    if "counts" in data:
+        data["counts"] = Counts.lengthen(data["counts"])
+    return data
+
+
+def _of_task() -> JsonSchemaValue:
+    """A spec that runs something: its entries have values."""
+    entries = {role: {"type": ["object", "null"]} for role in ROLES}
+    return {"required": ["task"], "not": {"required": ["results"]}, "properties": entries}
+
+
+def _of_table() -> JsonSchemaValue:
+    """A spec over a table: its entries are names of columns."""
+    entries = {role: {"type": ["array", "null"]} for role in ROLES}
+    return {"required": ["results"], "not": {"required": ["task"]}, "properties": entries}
 
 
 def _is_int(value: Any) -> TypeGuard[int]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeps.errors import ScalarError
-from sweeps.scalars import parse_scalar
+from sweeps.scalars import SUFFIXES, parse_number, parse_scalar
 from sweeps.source import read_text
 
 MEANINGS = [
@@ -76,3 +76,49 @@ def test_no_spelling_gives_a_number_that_python_reads_differently(text: str) -> 
     if isinstance(value, int | float) and not isinstance(value, bool):
         assert math.isfinite(value)
         assert float(text) == float(value)
+
+
+CELLS = [
+    ("12", 12.0), ("-1.5e3", -1500.0), ("1.2B", 1.2e9), ("1.2 B", 1.2e9), ("30k", 3e4), ("30K", 3e4), ("7M", 7e6),
+    ("2T", 2e12), ("1G", 1e9), ("2**-7", 2.0**-7), ("2 ** 10", 1024.0), ("10^9", 1e9), ("2_000_000", 2e6), (" 3 ", 3.0),
+    ("inf", math.inf), ("-Infinity", -math.inf), (".inf", math.inf),
+]  # fmt: skip
+NO_CELLS = [
+    "",
+    "x",
+    "B",
+    "1.2X",
+    "1,5",
+    "1_0",
+    "7b",
+    "2**",
+    "0**-1",
+    "10**999",
+    "1e5e5",
+    "2024-01-31",
+    "12%",
+    "1 2",
+    "--1",
+]
+
+
+@pytest.mark.parametrize(("text", "value"), CELLS)
+def test_a_cell_has_one_number(text: str, value: float) -> None:
+    assert parse_number(text) == value
+
+
+@pytest.mark.parametrize("text", NO_CELLS)
+def test_what_is_no_number_in_a_cell(text: str) -> None:
+    assert parse_number(text) is None
+
+
+def test_nan_is_a_number_in_a_cell() -> None:
+    assert math.isnan(parse_number("NaN") or 0.0)
+
+
+@given(st.floats(allow_nan=False), st.sampled_from(["", *SUFFIXES]))
+def test_every_float_is_read_back(value: float, suffix: str) -> None:
+    if not math.isfinite(value) and suffix:
+        assert parse_number(f"{value!r}{suffix}") is None
+    else:
+        assert parse_number(f"{value!r}{suffix}") == value * SUFFIXES.get(suffix, 1)
