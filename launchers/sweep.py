@@ -225,6 +225,7 @@ class Results:
 
 def _analyse(results: Results, store: Store, places: Places, console: Console | None) -> dict[str, Any]:
     """Hand over to the engine: fit, store fits and predictions, write the report, print the tables."""
+    from scaling import ledger
     from scaling.analysis import analyse
     from scaling.report import write_report
 
@@ -232,7 +233,10 @@ def _analyse(results: Results, store: Store, places: Places, console: Console | 
     analysis = analyse(spec, results.frame)
     analysis = replace(analysis, notes=[*results.notes, *analysis.notes])
     output = analysis.to_json()
-    store.save_analysis(spec.name, results.version, _data_hash(results), output["fits"], output["predictions"])
+    code = {**code_version(Path.cwd()), "packages": packages()}
+    scored = ledger.keep(
+        store, spec, results.version, analysis, results.frame, data_hash=_data_hash(results), code=code
+    )
     report = write_report(
         analysis, spec, results.frame, places.home / "reports" / f"{spec.name}.html", _provenance(results, store)
     )
@@ -241,6 +245,8 @@ def _analyse(results: Results, store: Store, places: Places, console: Console | 
 
         for part in summary(analysis, spec):
             console.print(part)
+        if scored:
+            console.print(f"{scored} earlier predictions scored: python -m scaling.ledger", highlight=False)
         console.print(Text(f"report: {report}"), soft_wrap=True)
     return {**output, "report": str(report)}
 

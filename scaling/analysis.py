@@ -14,6 +14,7 @@ import polars as pl
 
 from scaling import reduce
 from scaling.arrays import Floats
+from scaling.compute import budget_profiles, count_notes
 from scaling.errors import AnalysisError, nearest
 from scaling.findings import (
     Analysis,
@@ -76,9 +77,12 @@ class _Work:
         fits, predictions = self._laws()
         transfers, comparisons = self._transfers(main)
         self._count(main)
+        profiles = budget_profiles(self.want, main.runs, self.compare, fits, self.seed)
+        self.notes += count_notes(main.runs, self.compare)
         return Analysis(
             self.spec.name, self.want.of, self.want.goal, self.want.level, reduce.tally(main.runs), main.cells,
-            main.points, main.optima, fits, predictions, transfers, comparisons, list(dict.fromkeys(self.notes)),
+            main.points, main.optima, fits, predictions, transfers, comparisons, profiles,
+            list(dict.fromkeys(self.notes)),
         )  # fmt: skip
 
     def of(self, metric: str) -> _Reduced:
@@ -113,8 +117,9 @@ class _Work:
                 )
             for group, cells in groups.items():
                 fit = self._fit(law, dict(group), cells)
-                fits.append(fit[0])
-                predictions += fit[1]
+                if fit is not None:
+                    fits.append(fit[0])
+                    predictions += fit[1]
         return fits, predictions
 
     def _groups(self, law: LawSpec) -> dict[tuple[tuple[str, Any], ...], list[Cell]]:
@@ -127,13 +132,17 @@ class _Work:
         free = [a for a in self.axes if a not in law.inputs and not any(self._tied(a, o, cells) for o in law.inputs)]
         groups: dict[tuple[tuple[str, Any], ...], list[Cell]] = {}
         for cell in cells:
-            if all(_number(cell.facts.get(over)) is not None for over in law.inputs) and self._enters(law, cell):
+            if all(_number(cell.facts.get(over)) is not None for over in law.inputs):
                 key = tuple(cell.group.items()) + tuple((a, cell.at[a]) for a in free)
                 groups.setdefault(key, []).append(cell)
         return groups
 
-    def _enters(self, law: LawSpec, cell: Cell) -> bool:
-        return law.where is None or self._holds(law.where, cell, f"law {law.law!r}: where")
+    def _enters(self, law: LawSpec, row: _Row) -> bool:
+        return law.where is None or self._holds(law.where, self._names(law, row), f"law {law.law!r}: where")
+
+    def _names(self, law: LawSpec, row: _Row) -> Point:
+        """All that a condition may name of a row: its cell, and the response itself."""
+        return {(law.of or self.want.of): row.y} | row.cell.names
 
     def _tied(self, axis: str, over: str, cells: Sequence[Cell]) -> bool:
         """Whether `axis` moves with `over`, so that it does not make groups of its own."""
@@ -153,14 +162,18 @@ class _Work:
         of = law.of or self.want.of
         return self.want.of if of.endswith(".optimum") else of
 
-    def _fit(self, law: LawSpec, group: Point, cells: list[Cell]) -> tuple[LawFit, list[LawPrediction]]:
+    def _fit(self, law: LawSpec, group: Point, cells: list[Cell]) -> tuple[LawFit, list[LawPrediction]] | None:
+        """The fit of one group with its predictions; None where the law's condition leaves no row."""
         of = law.of or self.want.of
         reduced = self.of(self._metric(law))
-        rows = reduced.rows(of, law.inputs, cells)
-        held = [self._held_out(law, row.cell) for row in rows]
+        found = reduced.rows(of, law.inputs, cells)
+        rows = [row for row in found if self._enters(law, row)]
+        if found and not rows:
+            return None
+        held = [self._held_out(law, row) for row in rows]
         train = [row for row, out in zip(rows, held, strict=True) if not out]
         name = law.title(self.want.of)
-        form = law_over(law.law, law.inputs, law.freeze, law.tie, law.bounds)
+        form = law_over(law.law, law.inputs, law.freeze, law.tie, law.ranges)
         data = self._rows(law, train)
         try:
             fit = fit_law(
@@ -170,7 +183,7 @@ class _Work:
             )  # fmt: skip
         except AnalysisError as error:
             fit = Fit(form, "refused", (str(error),), data, objective_of(law), level=self.want.level)
-        lost = len(cells) - len(rows)
+        lost = len(cells) - len(found)
         if lost:
             fit = _also(fit, f"{lost} of {len(cells)} cells have no {of} and are left out.")
         made = LawFit(name, of, law.inputs, group, fit)
@@ -213,21 +226,21 @@ class _Work:
             raise AnalysisError(f"{key}: no result has {name!r}.{nearest(name, cell.facts)}")
         return cell.facts[name]
 
-    def _held_out(self, law: LawSpec, cell: Cell) -> bool:
+    def _held_out(self, law: LawSpec, row: _Row) -> bool:
         rule = law.hold_out if law.hold_out is not None else self.want.hold_out
         if rule is None:
             return False
+        names = self._names(law, row)
         if isinstance(rule, str):
-            return self._holds(rule, cell, "fit.hold_out")
-        names = cell.names
+            return self._holds(rule, names, "fit.hold_out")
         for name in rule:
             if name not in names:
                 raise AnalysisError(f"fit.hold_out: no {name!r} among the results.{nearest(name, names)}")
         return all(_same(names[k], v) for k, v in rule.items())
 
-    def _holds(self, rule: str, cell: Cell, key: str) -> bool:
+    def _holds(self, rule: str, names: Point, key: str) -> bool:
         try:
-            return bool(compile_expression(rule)(cell.names))
+            return bool(compile_expression(rule)(names))
         except SweeplawError as error:
             raise AnalysisError(f"{key}: {error}") from None
 

@@ -38,6 +38,7 @@ from scaling.canvas import (
 from scaling.errors import AnalysisError
 from scaling.laws import law_over
 from scaling.misfits import misfit_figure, several
+from scaling.profile_figure import profile_figure
 from scaling.wording import Json, finite
 
 WORST = 5  # means this many times further from the best than the median are left above the frame
@@ -76,6 +77,12 @@ def drawings(analysis: Json, results: pl.DataFrame, theory: Mapping[str, str] | 
         made.append(_optimum_drawing(analysis, results, tune, over, theory))
     for over in _metric_axes(analysis):
         made.append(_metric_drawing(analysis, results, over, of))
+    if analysis.get("isoflop"):
+        made.append(Drawing(
+            "isoflop", "Profiles at equal compute",
+            "One line a budget, coloured in order. Stars: the best size; hollow ones are not bracketed "
+            "by worse sizes on both sides.",
+            lambda theme, narrow: profile_figure(analysis, theme=theme, narrow=narrow)))  # fmt: skip
     made += [_misfit_drawing(analysis, name) for name in _unique(f["of"] for f in several(analysis))]
     return made
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from scaling.budgets import Agreement
 from scaling.fitting import Fit
 from scaling.intervals import Interval
+from scaling.isoflop import IsoFlop
 from scaling.optimum import Optimum
 from scaling.transfer import Comparison, Transfer
 
@@ -101,6 +103,15 @@ class LawPrediction:
 
 
 @dataclass(frozen=True)
+class BudgetProfiles:
+    """Profiles of equal compute of one group, and how their exponent compares with each fitted surface's."""
+
+    group: Point
+    found: IsoFlop
+    against: tuple[tuple[str, Agreement], ...] = ()
+
+
+@dataclass(frozen=True)
 class Analysis:
     """Everything that a sweep's results say, ready for a report or for the store."""
 
@@ -116,6 +127,7 @@ class Analysis:
     predictions: list[LawPrediction] = field(default_factory=list)
     transfers: list[Transfer] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
+    isoflop: list[BudgetProfiles] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -130,6 +142,7 @@ class Analysis:
             "predictions": [_prediction_json(p, self.level) for p in self.predictions],
             "transfer": [_transfer_json(t) for t in self.transfers],
             "comparisons": [_comparison_json(c) for c in self.comparisons],
+            "isoflop": [_isoflop_json(b) for b in self.isoflop],
             "notes": list(self.notes),
         }  # fmt: skip
 
@@ -252,6 +265,11 @@ def _transfer_json(t: Transfer) -> dict[str, Any]:
 
 def _spread(name: str, x: Interval, prefix: str = "") -> dict[str, Any]:
     return _present([(name, x.value), (f"{prefix}lo", x.lo), (f"{prefix}hi", x.hi)])
+
+
+def _isoflop_json(b: BudgetProfiles) -> dict[str, Any]:
+    against = [{"fit": name, **found.to_json()} for name, found in b.against]
+    return {"group": b.group, **b.found.to_json(), "against": against}
 
 
 def _comparison_json(c: Comparison) -> dict[str, Any]:

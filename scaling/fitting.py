@@ -19,7 +19,8 @@ from scaling.origin import ModelError, model_error
 from scaling.profile import misfit_scale, profile
 from scaling.resample import cluster_counts, refit, scattered, wild_noise
 from scaling.rows import Rows, cost_of
-from scaling.solver import Problem, Solution, box, curvature, refine, scan
+from scaling.solver import Problem, Solution, box, curvature, refine
+from scaling.solver import starts as scanned_starts
 
 Status = Literal["ok", "weak", "refused"]
 Search = Literal["global", "start"]
@@ -35,6 +36,7 @@ OTHER_BASIN = 0.01  # another place this close in objective makes the parameters
 ZERO_SHARE = 1e-6  # a linear term below this share of y everywhere is no term
 WEAK_SLACK = 1.3  # where parameters trade off, other places are tried more readily
 DELTA_CONDITION, DELTA_AGREES = 100.0, 1.2
+HARMLESS = 1e-4  # relative error of a parameter that a bad condition may amplify residuals to
 ABSURD_NOISE = 10.0  # a standard error of ten times the response is no standard error
 SIGMA_ROUNDS, SIGMA_TOLERANCE = 100, 1e-9
 
@@ -288,13 +290,14 @@ class _Fitting:
         given = [] if start is None else [self.law.encode(self.law.scaled(start, self.unit))]
         if self.options.search == "global" or start is None:
             given += [] if warm is None else [warm]
-            given += list(scan(problem, starts)[0])
+            given += list(scanned_starts(problem, starts))
         solution = _polished(problem, np.array(given))
         return solution.theta[int(np.argmin(solution.objective))], solution
 
     def _nearby(self, theta: Floats, objective: Objective | None = None) -> Floats:
         """The optimum next to theta [p], after a small change of weights or constants."""
-        return refine(self.problem(objective), theta[None, :], np.zeros(1, dtype=int)).theta[0]
+        found = refine(self.problem(objective), theta[None, :], np.zeros(1, dtype=int))
+        return np.asarray(found.theta[0])
 
     def _settle(self, theta: Floats) -> Floats:
         """Finds the constants of the objective that depend on the residuals."""
@@ -379,6 +382,9 @@ class _Fitting:
         free = ((theta > self.low + margin) & (theta < self.high - 1e-9))[0]
         names = [n for n, f in zip(self.law.names, free, strict=True) if f]
         kappa, direction = condition(curvature(problem, theta[None, :])[0][:, free], names)
+        rms = float(np.sqrt(np.mean(self._residuals(theta) ** 2)))
+        if kappa * max(rms, np.finfo(float).eps) < HARMLESS:
+            kappa = min(kappa, WEAK_CONDITION)  # rows without noise tell apart what no others could
         together = collinear(self.rows.x, self.law.inputs) if kappa > REFUSED_CONDITION else None
         if kappa > REFUSED_CONDITION and (free.all() or together):
             reason = f"{len(self.rows)} rows, but {together}. " if together else ""
@@ -400,7 +406,7 @@ class _Fitting:
         why += self._aloud(method)
         natural = None if drawn is None else self._natural(drawn)
         diagnostics = Diagnostics(
-            kappa, float(np.sqrt(np.mean(self._residuals(theta) ** 2))), float(np.sqrt(self.excess)),
+            kappa, rms, float(np.sqrt(self.excess)),
             self._model_error(theta), method, lost, tuple(map(self._named, basins)),
             self._covariance(theta, kappa, natural),
         )  # fmt: skip
@@ -549,7 +555,9 @@ class _Fitting:
         one, other = (self.law.inside(t[None, :], self.logs) for t in (a, b))
         return bool(np.abs(one / other - 1).max() < SAME_THETA)
 
-    def _draws(self, theta: Floats, kappa: float, others: list[Floats]) -> tuple[Floats | None, int, Method, str | None]:
+    def _draws(
+        self, theta: Floats, kappa: float, others: list[Floats]
+    ) -> tuple[Floats | None, int, Method, str | None]:
         count = self.options.draws
         method, why = choose(self.clusters, self.rows.dof if self.noise is not None else 0.0)
         if method == "wild bootstrap" and self.objective.name in ("binomial", "censored"):

@@ -14,7 +14,7 @@ import numpy as np
 from scaling.arrays import Floats
 from scaling.errors import AnalysisError, nearest
 from scaling.formula import parse_formula
-from scaling.registry import REGISTRY, Entry, Shape
+from scaling.registry import REGISTRY, Entry, Nested, Shape
 
 Values = Sequence[Floats | float]
 
@@ -84,6 +84,7 @@ class Law:
     text: str
     parameters: tuple[Parameter, ...]
     fixed: tuple[tuple[str, float], ...] = ()
+    nested: Nested | None = None
     scales: tuple[int, ...] | None = None  # inputs with the same number may be divided by one constant
 
     @property
@@ -342,7 +343,8 @@ def _law(
             raise AnalysisError(f"law {text!r} has no parameter {key!r}.{nearest(key, known)}")
     for old, new in tie:
         formula = re.sub(rf"\b{old}\b", new, formula)
-    return _analysed(Law(text, inputs, formula, (), freeze), shapes, dict(bounds))
+    nested = entry.nested if entry is not None and not freeze and not tie else None
+    return _analysed(Law(text, inputs, formula, (), freeze, nested), shapes, dict(bounds))
 
 
 def _named(name: str, entry: Entry, inputs: tuple[str, ...]) -> tuple[str, dict[str, Shape]]:

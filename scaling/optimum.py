@@ -10,6 +10,7 @@ import numpy as np
 
 from scaling.arrays import Bools, Floats, Ints
 from scaling.intervals import ENOUGH_DOF, ends, heavy
+from scaling.polynomials import minimum, polynomial
 
 Status = Literal["ok", "edge", "refused"]
 
@@ -99,14 +100,15 @@ class Shape:
 
     def at(self, u: Floats) -> Floats:
         """The polynomial at u [b]."""
-        return _polynomial(self.coefficients, u - self.centre)
+        return polynomial(self.coefficients, u - self.centre)
 
 
 @dataclass(frozen=True)
 class Optimum:
     """The optimum of one cell; `value`, `lo`, `hi` in the hyperparameter's unit, `loss` in the response's.
 
-    Edge and refused optima have no numbers. `draws` [b] of log2(value), `losses` [b].
+    Edge and refused optima have no numbers. `draws` [b] of log2(value), `losses` [b]. `lean`: octaves from the
+    parabola's vertex to the cubic's, None where one is missing.
     """
 
     valley: Valley
@@ -119,6 +121,7 @@ class Optimum:
     loss_stderr: float | None = None
     n_points: int = 0
     degree: int = 2
+    lean: float | None = None
     window: tuple[float, float] | None = None
     shape: Shape | None = None  # of the measured means, b = 1
     sampled: Shape | None = None  # of the draws
@@ -145,7 +148,7 @@ def valley_noise(valleys: Sequence[Valley]) -> ValleyNoise:
         height = valley.height[None, :]
         low, high = _windows(height, valley.log)
         index = valley.usable[int(low[0]) : int(high[0]) + 1]
-        part = _interaction(valley.rise(valley.table[index]))
+        part = interaction(valley.rise(valley.table[index]))
         square, dof = square + part[0], dof + part[1]
         shared, shared_dof = shared + part[2], shared_dof + part[3]
         rest = _scatter(valley, int(low[0]), int(high[0]))
@@ -159,7 +162,7 @@ def valley_noise(valleys: Sequence[Valley]) -> ValleyNoise:
     return ValleyNoise(None, 0.0, 0.0, "none")
 
 
-def _interaction(table: Floats) -> tuple[float, float, float, float]:
+def interaction(table: Floats) -> tuple[float, float, float, float]:
     """Sums of squares and freedom of table [w, s]: within a replicate's valley, and between replicates' levels."""
     table = table[:, np.isfinite(table).all(axis=0)]
     points, seeds = table.shape
@@ -207,13 +210,6 @@ def _windows(height: Floats, log: bool) -> tuple[Ints, Ints]:
     return low, high
 
 
-def _polynomial(coefficients: Floats, t: Floats) -> Floats:
-    value = np.zeros(len(t))
-    for c in coefficients.T[::-1]:
-        value = value * t + c
-    return value
-
-
 @dataclass(frozen=True)
 class _Floors:
     """Where the valley floors of versions height [b, k] lie: first and last point [b], lowest place [b]."""
@@ -259,18 +255,8 @@ class _Floors:
     def cubic(self) -> tuple[Floats, Floats, Bools]:
         """Cubics, their minima, and which of these lie in a floor of enough points."""
         third = self.polynomial(3)
-        t, sound = _vertex(third)
+        t, sound = minimum(third)
         return third, t, sound & self.holds(t) & (self.points >= FEWEST)
-
-
-def _vertex(coefficients: Floats) -> tuple[Floats, Bools]:
-    """The minimum t [b] of each polynomial of degree 2 or 3, and whether there is one."""
-    _, b, c, d, _ = coefficients.T
-    root = c * c - 3 * b * d
-    with np.errstate(all="ignore"):
-        t = -b / (c + np.sqrt(root))
-    valid = (root >= 0) & (c + np.sqrt(np.maximum(root, 0)) > 0) & np.isfinite(t)
-    return np.where(valid, t, 0.0), valid
 
 
 def _shapes(valley: Valley, height: Floats, spread: float | None) -> Shape:
@@ -283,9 +269,9 @@ def _shapes(valley: Valley, height: Floats, spread: float | None) -> Shape:
     u, floors = valley.u, _Floors.of(valley, height)
     centre = floors.centre
     square = floors.polynomial(2)
-    t, valid = _vertex(square)
+    t, valid = minimum(square)
     third, t3, sound = floors.cubic()
-    limit = 0.5 * float(np.median(np.diff(u))) if spread is None else np.sqrt(2) * spread
+    limit = _half_step(valley) if spread is None else np.sqrt(2) * spread
     cubic = sound & (~valid | (np.abs(t3 - t) > limit))
     square = np.where(cubic[:, None], third, square)
     t, valid = np.where(cubic, t3, t), valid | cubic
@@ -316,7 +302,7 @@ def _differences(valley: Valley, height: Floats) -> tuple[Floats, Floats]:
     NaN where either is missing.
     """
     floors = _Floors.of(valley, height)
-    t2, valid = _vertex(floors.polynomial(2))
+    t2, valid = minimum(floors.polynomial(2))
     _, t3, sound = floors.cubic()
     t4, good = _quartic_vertex(floors.polynomial(4), t3)
     first = np.where(valid & sound, t3 - t2, np.nan)
@@ -350,6 +336,16 @@ def _steps(valley: Valley, curves: Floats) -> tuple[_Step | None, _Step | None]:
     return out[0], out[1]
 
 
+def _lean(valley: Valley) -> float | None:
+    """Octaves from the parabola's vertex to the cubic's."""
+    move = float(_differences(valley, valley.height[None, :])[0][0])
+    return move if np.isfinite(move) else None
+
+
+def _half_step(valley: Valley) -> float:
+    return 0.5 * float(np.median(np.diff(valley.u)))
+
+
 def find_optimum(
     valley: Valley, noise: ValleyNoise, *, draws: int = 1000, level: float = 0.95, rng: np.random.Generator
 ) -> Optimum:
@@ -375,7 +371,7 @@ def find_optimum(
         return edge
     found = Optimum(
         valley, "ok", (), float(2.0 ** shape.u[0]), loss=float(valley.response(shape.height)[0]),
-        n_points=int(shape.points[0]), degree=3 if shape.cubic[0] else 2,
+        n_points=int(shape.points[0]), degree=3 if shape.cubic[0] else 2, lean=_lean(valley),
         window=(float(2.0 ** shape.low[0]), float(2.0 ** shape.high[0])), shape=shape, noise=noise,
     )  # fmt: skip
     if shifts is None:
@@ -407,12 +403,16 @@ def _with_interval(found: Optimum, sampled: Shape, bias: float, level: float, rn
 def _remarks(found: Optimum, lost: float | None) -> list[str]:
     title, out = _title(found.valley), []
     if found.degree == 3:
-        floors = _Floors.of(found.valley, found.valley.height[None, :])
-        parabola = float(floors.centre[0] + _vertex(floors.polynomial(2))[0][0])
+        assert found.value is not None
+        other = "has none" if found.lean is None else f"would at {found.value / 2.0**found.lean:.3g}"
+        out.append(
+            f"{title}: the valley is lopsided; its cubic puts the optimum at {found.value:.3g}, a parabola {other}."
+        )
+    elif found.lean is not None and abs(found.lean) > _half_step(found.valley):
         assert found.value is not None
         out.append(
-            f"{title}: the valley is lopsided; its cubic puts the optimum at {found.value:.3g}, "
-            f"a parabola would at {2.0**parabola:.3g}."
+            f"{title}: a cubic would put the optimum at {found.value * 2.0**found.lean:.3g} instead of "
+            f"{found.value:.3g}, more than half a grid step off, yet no further than noise alone moves it."
         )
     if found.n_points < FEWEST:
         out.append(f"{title}: {found.n_points} points near the optimum, so the parabola itself is not tested.")

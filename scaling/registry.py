@@ -26,6 +26,14 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Nested:
+    """A simpler law inside another: pairs (parameter here, parameter there) of those they share."""
+
+    law: str
+    shared: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Entry:
     """A registered law: formula, its own names of the inputs, shapes, source. `over` makes a law of any inputs."""
 
@@ -33,6 +41,7 @@ class Entry:
     inputs: Inputs
     shapes: dict[str, Shape] = field(default_factory=dict)
     source: str = ""
+    nested: Nested | None = None
     over: Callable[[Inputs], tuple[str, dict[str, Shape]]] | None = None
 
 
@@ -65,14 +74,19 @@ def _architecture(inputs: Inputs) -> tuple[str, dict[str, Shape]]:
 def _bnsl(breaks: int) -> Entry:
     """a + b x^-c0 prod_i (1 + (x/d_i)^(1/f_i))^(-c_i f_i), each factor as exp of a softplus."""
     factors = "".join(f"*exp(-c{i}*f{i}*softplus(log(x/d{i})/f{i}))" for i in range(1, breaks + 1))
-    shapes = {"c0": _exponent(-3, 3, (-0.5, 1.5))}
+    shapes = {"b": Shape(positive=True, unit="x^c0"), "c0": _exponent(-3, 3, (-0.5, 1.5))}
     for i in range(1, breaks + 1):
         shapes |= {
             f"c{i}": _exponent(-20, 20, (-2, 8)),
             f"d{i}": _scale("x", start=(0.05, 100.0)),
             f"f{i}": Shape(0.01, 2, (0.03, 1.0), positive=True),
         }
-    return Entry(f"a + b*x^-c0{factors}", ("x",), shapes, "Caballero et al. 2023 (arXiv 2210.14891), equation 1")
+    kept = ("a", "b", "c0", *(f"{s}{i}" for i in range(1, breaks) for s in "cdf"))
+    nested = Nested("power_offset", (("a", "E"), ("b", "A"), ("c0", "alpha")))
+    if breaks > 1:
+        nested = Nested("bnsl" if breaks == 2 else f"bnsl{breaks - 1}", tuple((k, k) for k in kept))
+    source = "Caballero et al. 2023 (arXiv 2210.14891), equation 1"
+    return Entry(f"a + b*x^-c0{factors}", ("x",), shapes, source, nested)
 
 
 # The compute-optimal size of the unique data: N_opt(U)^alpha = alpha A / (beta B) U^beta.

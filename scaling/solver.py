@@ -6,14 +6,14 @@ places are refined by a damped Newton iteration with exact second derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from scaling.arrays import Bools, Floats, Ints
-from scaling.laws import Law, Parameter, Projection
+from scaling.laws import Law, Parameter, Projection, law_over
 from scaling.objectives import Objective, Parts, link_slopes, linked, parts
 
 GRADIENT_TOLERANCE = 1e-8  # of (delta * sum of weights)
@@ -26,6 +26,8 @@ GRID = {0: 1, 1: 61, 2: 40, 3: 12}  # scanned places a side, by number of non-li
 SOBOL_PLACES = 1024
 BLOCK = 2**14  # array entries handled at once: what fits the processor's cache
 SCAN_BLOCK = 2**22
+HUGE = 1e100
+NESTED_STARTS = 5
 SMALLEST_LOG = -700.0  # exp of less underflows
 
 
@@ -180,10 +182,15 @@ def projection_of(problem: Problem) -> Projection:
     return log or problem.law.natural_projection
 
 
-def scan(problem: Problem, keep: int) -> tuple[Floats, Ints]:
-    """The `keep` best scanned places of each problem as starts: theta [R * keep, p], which [R * keep]."""
+def scan(problem: Problem, keep: int, held: Mapping[int, float] | None = None) -> tuple[Floats, Ints]:
+    """The `keep` best scanned places of each problem as starts: theta [R * keep, p], which [R * keep].
+
+    Natural parameters in `held` stay where they are.
+    """
     projection = projection_of(problem)
-    grid = places(problem.law, projection.which)
+    grid = places(problem.law, (*projection.which, *(held or ())))
+    for i, value in (held or {}).items():
+        grid[:, i] = value
     total, size = problem.size, len(grid)
     keep = min(keep, size)
     out = np.empty((total, keep, grid.shape[1]))
@@ -296,6 +303,25 @@ class _State:
 
     def _arrays(self) -> tuple[Floats, ...]:
         return self.theta, self.value, self.gradient, self.hessian, self.unit
+
+
+def starts(problem: Problem, keep: int) -> Floats:
+    """Starts [k, p] for the one data set of `problem`: the best of a scan, and of scans about a simpler law's fit."""
+    found = [scan(problem, keep)[0]]
+    nested = problem.law.nested
+    if nested is not None:
+        simple = law_over(nested.law, problem.law.inputs)
+        x = np.exp(problem.logs[:, 0])
+        low, high = box(simple, x, problem.y[0])
+        inner = replace(problem, law=simple, low=low, high=high)
+        inside = starts(inner, NESTED_STARTS)
+        ends = refine(inner, inside, np.zeros(len(inside), dtype=int))
+        best = simple.decode(ends.theta[int(np.argmin(ends.objective))])
+        held = {
+            problem.law.names.index(ours): float(best[simple.names.index(theirs)]) for ours, theirs in nested.shared
+        }
+        found.append(scan(problem, keep, {i: v for i, v in held.items() if i not in projection_of(problem).which})[0])
+    return np.vstack(found)
 
 
 def refine(problem: Problem, theta: Floats, which: Ints, rounds: int = ROUNDS) -> Solution:
@@ -449,9 +475,11 @@ def _step(law: Law, held: Bools, at: _State, damping: Floats) -> Floats:
     gradient, hessian, unit = at.gradient, at.hessian, at.unit
     count = gradient.shape[1]
     unit = np.where(held | (unit <= 1e-150), 1.0, unit)
-    scaled = hessian / (unit[:, :, None] * unit[:, None, :])
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = hessian / (unit[:, :, None] * unit[:, None, :])
     pair = held[:, :, None] | held[:, None, :]
-    scaled = np.where(pair, np.eye(count), scaled)
+    broken = ~np.all(np.abs(scaled) < HUGE, axis=(1, 2), keepdims=True)  # the law overflows: the gradient is left
+    scaled = np.where(pair | broken, np.eye(count), scaled)
     push = np.where(held, 0.0, gradient) / unit
     step, definite = _cholesky_solve(scaled + (damping[:, None, None] + 1e-14) * np.eye(count), push)
     rest = ~definite

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,7 +51,9 @@ def analysis_of(
     loaded = load(path, overrides)
     if loaded.spec.fit is None:
         raise loaded.error("fit", "this spec fits nothing; add `fit: {of: …, laws: […]}`")
-    return analyse(_only(loaded.spec, only), results_of(loaded, home, db))
+    frame, notes = results_of(loaded, home, db)
+    found = analyse(_only(loaded.spec, only), frame)
+    return replace(found, notes=[*notes, *found.notes])
 
 
 def _only(spec: Spec, names: Sequence[str]) -> Spec:
@@ -63,19 +66,20 @@ def _only(spec: Spec, names: Sequence[str]) -> Spec:
     return spec.model_copy(update={"fit": spec.fit.model_copy(update={"laws": laws})})
 
 
-def results_of(loaded: LoadedSpec, home: Path, db: str | None) -> pl.DataFrame:
-    """One row per run, as `analyse` wants them."""
+def results_of(loaded: LoadedSpec, home: Path, db: str | None) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """One row per run, as `analyse` wants them, and what was done to a table to get there."""
     if loaded.spec.results is not None:
         from db.tables import read_table
 
-        return read_table(loaded).frame
+        table = read_table(loaded)
+        return table.frame, table.notes
     from db.store import Store
 
     fit = loaded.spec.fit
     assert fit is not None
     url = db or f"sqlite:///{home / 'sweeplaw.db'}"
     with Store.open(url, create=False) as store:
-        return store.results(loaded.spec.name, fit.of, fit.select, fit.goal)
+        return store.results(loaded.spec.name, fit.of, fit.select, fit.goal), ()
 
 
 def fits_of(

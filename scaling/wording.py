@@ -368,7 +368,7 @@ def _param(param: Json) -> str:
 def tables(analysis: Json) -> list[Table]:
     """Every table of `analysis` that has rows: transfer, optima, cells, fits, predictions."""
     made = [_transfer_table(analysis), *_optima_tables(analysis), _cells_table(analysis)]
-    made += [_fits_table(analysis), _predictions_table(analysis)]
+    made += [_fits_table(analysis), _isoflop_table(analysis), _predictions_table(analysis)]
     return [_without_empty_columns(_footnoted(table)) for table in made if table.rows]
 
 
@@ -491,6 +491,30 @@ def _fits_table(analysis: Json) -> Table:
     columns = (*map(clean, groups), "of", "law", "over", "objective", "parameters", "points", "note")
     caption = f"Laws fitted to the means or optima that were not held out. {_brackets(analysis)}"
     return Table("fits", "Fitted laws", caption, columns, tuple(rows), len(groups) + 3,
+                 frozenset({len(columns) - 2}))  # fmt: skip
+
+
+def _isoflop_table(analysis: Json) -> Table:
+    """Exponents of the best size and data over compute, and what was found on the way."""
+    rows = []
+    sets = list(analysis.get("isoflop", ()))
+    groups = names(sets, "group")
+    for one in sets:
+        said = [*one.get("notes", ()), *(f["text"] for f in one.get("findings", ()))]
+        said += [f"{a['fit']}: {a['text']}" for a in one.get("against", ())]
+        for law in (one.get("n_params"), one.get("tokens")):
+            if law is None:
+                continue
+            exponent = law.get("exponent")
+            rows.append((
+                *_coordinates(one, "group", groups), clean(str(law["of"])),
+                _param(exponent) if exponent else "–", plain(len(law.get("budgets", ()))),
+                REMARKS.join(clean(s) for s in [*law.get("why", ()), *said]),
+            ))  # fmt: skip
+            said = []
+    columns = (*map(clean, groups), "best", "exponent in FLOP", "budgets", "note")
+    caption = f"Best size and data at each budget, as a power of the budget. {_brackets(analysis)}"
+    return Table("isoflop", "Profiles at equal compute", caption, columns, tuple(rows), len(groups) + 1,
                  frozenset({len(columns) - 2}))  # fmt: skip
 
 

@@ -161,6 +161,29 @@ def test_a_lopsided_valley_takes_the_cubic_and_says_so() -> None:
     assert found.lo < 2**-6.6 < found.hi
 
 
+def test_the_lean_is_that_of_least_squares() -> None:
+    """Five points, all in the floor: numpy's own polynomials give both vertices."""
+    x = 2.0 ** np.arange(-8, -3)
+    u = np.arange(-8.0, -3.0)
+    height = np.array([0.031, 0.008, 0.0, 0.011, 0.040])
+    found = find(valley(np.exp(height), x), ValleyNoise(0.01, 0.0, 40.0, "replicates"))
+    a, b, _ = np.polyfit(u, height, 2)
+    roots = np.roots(np.polyder(np.polyfit(u, height, 3)))
+    cubic = float(roots[np.argmin(np.abs(roots + 6))].real)
+    assert found.lean == pytest.approx(cubic + b / (2 * a), abs=1e-9)
+    assert found.degree == 2
+
+
+def test_a_cubic_far_off_within_noise_is_told_but_not_taken() -> None:
+    t = np.log2(GRID) + 7.8
+    loss = 2.0 * np.exp(0.03 * (np.exp(1.6 * t) - 1 - 1.6 * t) / 2.56)
+    noise = ValleyNoise(0.1, 0.0, 40.0, "replicates")
+    found = find(valley(loss), noise)
+    assert found.degree == 2
+    assert abs(found.lean) > 0.5
+    assert "more than half a grid step off" in " ".join(found.why)
+
+
 def published(depth_mup: int) -> list[tuple[float, Optimum]]:
     """Grid minima as printed, and our optima, of the published depth sweeps."""
     sweep = pl.read_csv(DATA / "hyperp_depth_lr_sweep.csv", comment_prefix="#")

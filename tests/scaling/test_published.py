@@ -247,3 +247,27 @@ def test_another_tables_rows_under_the_same_law_as_plain_numpy() -> None:
     law = law_over("chinchilla", ("n_params", "tokens"))
     direct = fit_law(law, Rows(x, table["loss_c4_val"].to_numpy()), objective=Objective("huber", delta=1e-3), draws=0)
     assert direct.value == pytest.approx(fitted(analysis("gadre_c4"), "all runs").fit.value, rel=1e-12)
+
+
+def test_a_break_beyond_the_data_is_found_from_a_table_without_noise() -> None:
+    found = analysis("synthetic_broken_law")
+    (fit,) = [f for f in found.fits if f.fit.law.name == "bnsl"]
+    truth = {"a": 0.41388453, "b": 2.27727229, "c0": 0.05507735, "d1": 612.583617, "f1": 0.05919304, "c1": 5.66290382}
+    assert values(fit) == pytest.approx(truth, rel=1e-3)  # the rows end at x = 405
+    scored = [p for p in found.predictions if p.fit is fit and p.observed is not None]
+    assert len(scored) > 50
+    error = np.array([np.log(p.value / p.observed) for p in scored])
+    assert np.sqrt(np.mean(error**2)) < 1e-4
+
+
+def test_counts_that_flops_do_not_follow_are_told() -> None:
+    notes = analysis("nanochat").notes
+    (fault,) = [n for n in notes if n.startswith("param_count all_parameters: ")]
+    assert "drifts from 1.95 to 2.6 along flops" in fault
+    (warning,) = [n for n in notes if n.startswith("param_count transformer_matrices_only: ")]
+    assert "within its scatter" in warning
+    sums = {}
+    for f in analysis("nanochat").fits:
+        sums.setdefault(f.group["param_count"], []).append(-values(f)["alpha"])
+    assert sum(sums["all_parameters"]) == pytest.approx(0.856, abs=2e-3)
+    assert sum(sums["projections_and_lm_head"]) == pytest.approx(1.003, abs=2e-3)
