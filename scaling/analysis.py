@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -19,27 +18,22 @@ from scaling.errors import AnalysisError, nearest
 from scaling.findings import (
     Analysis,
     Cell,
-    CellOptimum,
     LawFit,
     LawPrediction,
-    MeasuredCell,
-    MeasuredPoint,
     Point,
     point_text,
 )
 from scaling.fitting import Fit, Predictions, fit_law
-from scaling.intervals import ENOUGH_DOF, Interval, generator
+from scaling.intervals import Interval, generator
 from scaling.laws import law_over
 from scaling.objectives import Objective
-from scaling.optimum import Optimum, Valley, ValleyNoise, find_optimum, valley_noise
+from scaling.optimum import Optimum
+from scaling.reduced import Asked, Reduced, Row, number
 from scaling.rows import Rows
-from scaling.transfer import Comparison, Transfer, compare, optimum_rows, transfer
+from scaling.transfer import Comparison, Transfer, compare, transfer
 from sweeps.errors import SweeplawError, listed
 from sweeps.expressions import compile_expression
 from sweeps.schema import FitSpec, LawSpec, Spec
-
-FACTS = ("n_params", "flops", "tokens", "bytes")
-FIXED = {"run", "status", "outcome", "seconds", *FACTS}
 
 
 def analyse(spec: Spec, results: pl.DataFrame, seed: int = 0) -> Analysis:
@@ -53,24 +47,24 @@ def analyse(spec: Spec, results: pl.DataFrame, seed: int = 0) -> Analysis:
     return _Work(spec, results, seed).run()
 
 
+def _sorted(results: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    for name in ("run", "status", *names):
+        if name not in results.columns:
+            raise AnalysisError(
+                f"results have no column {name!r}, which the spec names.{nearest(name, results.columns)}"
+            )
+    return results.sort([*names, "run"], nulls_last=True, maintain_order=False)
+
+
 class _Work:
     def __init__(self, spec: Spec, results: pl.DataFrame, seed: int) -> None:
         self.spec, self.seed = spec, seed
         self.want = spec.fit or FitSpec()
-        self.axes, self.compare = list(spec.axes), list(spec.compare)
-        self.tune, self.replicates = list(spec.tune), list(spec.replicates)
-        self.names = [*self.axes, *self.compare, *self.tune, *self.replicates]
-        self.frame = self._sorted(results)
+        self.axes, self.compare, self.tune = tuple(spec.axes), tuple(spec.compare), tuple(spec.tune)
+        roles = (self.axes, self.compare, self.tune, tuple(spec.replicates))
+        self.asked = Asked(_sorted(results, [n for names in roles for n in names]), *roles, self.want, seed)
         self.notes: list[str] = []
-        self.reduced: dict[str, _Reduced] = {}
-
-    def _sorted(self, results: pl.DataFrame) -> pl.DataFrame:
-        for name in ("run", "status", *self.names):
-            if name not in results.columns:
-                raise AnalysisError(
-                    f"results have no column {name!r}, which the spec names.{nearest(name, results.columns)}"
-                )
-        return results.sort([*self.names, "run"], nulls_last=True, maintain_order=False)
+        self.reduced: dict[str, Reduced] = {}
 
     def run(self) -> Analysis:
         main = self.of(self.want.of)
@@ -82,15 +76,15 @@ class _Work:
         return Analysis(
             self.spec.name, self.want.of, self.want.goal, self.want.level, reduce.tally(main.runs), main.cells,
             main.points, main.optima, fits, predictions, transfers, comparisons, profiles,
-            list(dict.fromkeys(self.notes)),
+            [j for _, j in main.joint], list(dict.fromkeys(self.notes)),
         )  # fmt: skip
 
-    def of(self, metric: str) -> _Reduced:
+    def of(self, metric: str) -> Reduced:
         if metric not in self.reduced:
-            self.reduced[metric] = _Reduced(self, metric)
+            self.reduced[metric] = Reduced(self.asked, metric)
         return self.reduced[metric]
 
-    def _count(self, main: _Reduced) -> None:
+    def _count(self, main: Reduced) -> None:
         tally = reduce.tally(main.runs)
         left = ", ".join(f"{tally[k]} {k}" for k in ("diverged", "failed", "missing") if tally[k])
         if left:
@@ -132,15 +126,15 @@ class _Work:
         free = [a for a in self.axes if a not in law.inputs and not any(self._tied(a, o, cells) for o in law.inputs)]
         groups: dict[tuple[tuple[str, Any], ...], list[Cell]] = {}
         for cell in cells:
-            if all(_number(cell.facts.get(over)) is not None for over in law.inputs):
+            if all(number(cell.facts.get(over)) is not None for over in law.inputs):
                 key = tuple(cell.group.items()) + tuple((a, cell.at[a]) for a in free)
                 groups.setdefault(key, []).append(cell)
         return groups
 
-    def _enters(self, law: LawSpec, row: _Row) -> bool:
+    def _enters(self, law: LawSpec, row: Row) -> bool:
         return law.where is None or self._holds(law.where, self._names(law, row), f"law {law.law!r}: where")
 
-    def _names(self, law: LawSpec, row: _Row) -> Point:
+    def _names(self, law: LawSpec, row: Row) -> Point:
         """All that a condition may name of a row: its cell, and the response itself."""
         return {(law.of or self.want.of): row.y} | row.cell.names
 
@@ -192,14 +186,14 @@ class _Work:
         scored = [self._score(made, row) for row, out in zip(rows, held, strict=True) if out]
         return made, scored + self._predict(made, reduced.run_noise(of, train))
 
-    def _rows(self, law: LawSpec, rows: Sequence[_Row]) -> Rows:
+    def _rows(self, law: LawSpec, rows: Sequence[Row]) -> Rows:
         """The rows of a fit with their clusters, costs and given standard errors."""
         made = _rows(rows, len(law.inputs))
         if law.stderr is not None:
-            given = [_number(self._fact(r.cell, law.stderr, "stderr")) for r in rows]
+            given = [number(self._fact(r.cell, law.stderr, "stderr")) for r in rows]
             made = replace(made, stderr=np.array([np.nan if g is None else g for g in given]), dof=math.inf)
         if law.trials is not None:
-            made = replace(made, trials=np.array([_number(self._fact(r.cell, law.trials, "trials")) for r in rows]))
+            made = replace(made, trials=np.array([number(self._fact(r.cell, law.trials, "trials")) for r in rows]))
         if law.censored is not None:
             hidden = [bool(self._fact(r.cell, law.censored, "censored")) for r in rows]
             made = replace(made, censored=np.array(hidden))
@@ -209,7 +203,7 @@ class _Work:
             made = replace(made, cluster=np.array([seen.setdefault(labels[id(r.cell)], len(seen)) for r in rows]))
         return replace(made, cost=self._costs(law, rows))
 
-    def _costs(self, law: LawSpec, rows: Sequence[_Row]) -> Floats | None:
+    def _costs(self, law: LawSpec, rows: Sequence[Row]) -> Floats | None:
         """What each row cost: by the spec's expression, else the flops of a law over several inputs."""
         if self.want.cost is not None:
             rule = compile_expression(self.want.cost)
@@ -217,7 +211,7 @@ class _Work:
                 return np.array([float(rule(r.cell.facts | r.cell.at)) for r in rows])
             except SweeplawError as error:
                 raise AnalysisError(f"fit.cost: {error}") from None
-        flops = [_number(r.cell.facts.get("flops")) for r in rows]
+        flops = [number(r.cell.facts.get("flops")) for r in rows]
         known = [f for f in flops if f is not None and f > 0]
         return np.array(known) if len(law.inputs) > 1 and len(known) == len(rows) else None
 
@@ -226,7 +220,7 @@ class _Work:
             raise AnalysisError(f"{key}: no result has {name!r}.{nearest(name, cell.facts)}")
         return cell.facts[name]
 
-    def _held_out(self, law: LawSpec, row: _Row) -> bool:
+    def _held_out(self, law: LawSpec, row: Row) -> bool:
         rule = law.hold_out if law.hold_out is not None else self.want.hold_out
         if rule is None:
             return False
@@ -244,7 +238,7 @@ class _Work:
         except SweeplawError as error:
             raise AnalysisError(f"{key}: {error}") from None
 
-    def _score(self, fit: LawFit, row: _Row) -> LawPrediction:
+    def _score(self, fit: LawFit, row: Row) -> LawPrediction:
         answer = fit.fit.predict(np.array(row.x)[:, None], noise=row.relative)
         at = dict(row.cell.at) | {over: row.cell.facts[over] for over in fit.over}
         return _prediction(fit, {k: v for k, v in at.items() if k not in fit.group}, answer, row.y, True)
@@ -268,20 +262,20 @@ class _Work:
     def _place(self, over: str, point: Point) -> float | None:
         """The value of a law's axis at a point: given, or derived from what is given."""
         if over in point:
-            return _number(point[over])
+            return number(point[over])
         derived = self.spec.derive.get(over)
         expr = derived.expr if derived is not None else getattr(self.spec.axes.get(over), "expr", None)
         if expr is None:
             return None
         try:
             rule = compile_expression(expr)
-            return _number(rule(point)) if rule.names <= point.keys() else None
+            return number(rule(point)) if rule.names <= point.keys() else None
         except SweeplawError:
             return None
 
     # transfer
 
-    def _transfers(self, main: _Reduced) -> tuple[list[Transfer], list[Comparison]]:
+    def _transfers(self, main: Reduced) -> tuple[list[Transfer], list[Comparison]]:
         transfers: list[Transfer] = []
         comparisons: list[Comparison] = []
         for tune in self.tune:
@@ -297,14 +291,12 @@ class _Work:
                 comparisons += self._comparisons(tune, axis, found)
         return transfers, comparisons
 
-    def _by_group(
-        self, main: _Reduced, tune: str, axis: str
-    ) -> dict[tuple[tuple[str, Any], ...], dict[float, Optimum]]:
+    def _by_group(self, main: Reduced, tune: str, axis: str) -> dict[tuple[tuple[str, Any], ...], dict[float, Optimum]]:
         """Optima over one numeric axis, by comparison and the axes not tied to it; groups of one scale left out."""
         free = [a for a in self.axes if a != axis and not self._tied(a, axis, main.all_cells)]
         found: dict[tuple[tuple[str, Any], ...], dict[float, Optimum]] = {}
         for item in main.optima:
-            x = _number(item.cell.at[axis])
+            x = number(item.cell.at[axis])
             if item.tune == tune and x is not None and x > 0:
                 key = tuple(item.cell.group.items()) + tuple((a, item.cell.at[a]) for a in free)
                 found.setdefault(key, {})[x] = item.optimum
@@ -323,253 +315,6 @@ class _Work:
         return out
 
 
-@dataclass(frozen=True)
-class _Row:
-    cell: Cell
-    x: tuple[float, ...]
-    y: float
-    stderr: float | None
-    dof: float
-
-    @property
-    def relative(self) -> float | None:
-        return None if self.stderr is None else self.stderr / abs(self.y)
-
-
-class _Reduced:
-    """One metric through the first two reductions: replicates, then tune."""
-
-    def __init__(self, work: _Work, metric: str) -> None:
-        self.work, self.metric = work, metric
-        self.runs = self._outcomes()
-
-    def _outcomes(self) -> pl.DataFrame:
-        frame, metric = self.work.frame, self.metric
-        others = [
-            c for c in frame.columns if c not in FIXED and c not in self.work.names and frame[c].dtype.is_numeric()
-        ]
-        if metric not in frame.columns:
-            raise AnalysisError(f"no run has logged {metric!r}.{nearest(metric, others)}")
-        runs = reduce.outcomes(frame, metric)
-        if not (runs["outcome"] == "done").any():
-            tally = reduce.tally(runs)
-            if (frame["status"] == "done").any():
-                raise AnalysisError(f"no finished run has logged {metric!r}.{nearest(metric, set(others) - {metric})}")
-            counts = ", ".join(f"{v} {k}" for k, v in tally.items() if v) or "none were selected"
-            raise AnalysisError(f"no run has finished with a {metric}: {counts}.")
-        return runs
-
-    @cached_property
-    def all_cells(self) -> list[Cell]:
-        work = self.work
-        keys = [*work.axes, *work.compare]
-        extra = [c for c in self.runs.columns if c not in keys and self._fact(c)]
-        texts = [c for c in self.runs.columns if c not in keys and self._text(c)]
-        aggregates = [pl.col(c).mean().alias(c) for c in extra] + [pl.col(c).first().alias(c) for c in texts]
-        if not keys:
-            rows = self.runs.select(aggregates).rows(named=True) if aggregates else [{}]
-        else:
-            rows = self.runs.group_by(keys, maintain_order=True).agg(aggregates).rows(named=True)
-        out = []
-        for row in rows:
-            at = {a: row[a] for a in work.axes}
-            facts = at | {c: row[c] for c in extra if row[c] is not None}
-            out.append(Cell(at, {c: row[c] for c in work.compare}, facts, {c: row[c] for c in texts}))
-        return out
-
-    def labels(self, cluster: str) -> dict[int, Any]:
-        """The cluster of each cell, by the cell's id."""
-        for cell in self.all_cells:
-            if cluster not in cell.names:
-                raise AnalysisError(f"fit.cluster: no result has {cluster!r}.{nearest(cluster, cell.names)}")
-        return {id(c): c.names[cluster] for c in self.all_cells}
-
-    def _text(self, column: str) -> bool:
-        """Whether a column holds words that rows may be chosen or clustered by."""
-        work = self.work
-        known = column in work.tune or column in FIXED or column == self.metric
-        return not known and self.runs[column].dtype == pl.String
-
-    def _fact(self, column: str) -> bool:
-        work = self.work
-        if column in work.tune or column in work.replicates or column in ("run", "status", "outcome", "seconds"):
-            return False
-        return column != self.metric and self.runs[column].dtype.is_numeric()
-
-    def _of_cell(self, frame: pl.DataFrame, cell: Cell) -> pl.DataFrame:
-        for name, value in (cell.at | cell.group).items():
-            frame = frame.filter(pl.col(name).eq_missing(pl.lit(value)))
-        return frame
-
-    @cached_property
-    def log(self) -> bool:
-        """Whether the metric is positive everywhere, so that its logarithm is fitted."""
-        return bool((self.runs[self.metric].drop_nulls() > 0).all())
-
-    @cached_property
-    def unstable(self) -> list[str]:
-        """Where some replicates diverged and others did not: such a mean is not used."""
-        keys = [*self.work.axes, *self.work.compare, *self.work.tune]
-        cells = reduce.mean(self.runs, keys, self.metric).filter((pl.col("n_diverged") > 0) & (pl.col("n") > 0))
-        return [point_text({k: row[k] for k in keys}) for row in cells.rows(named=True)]
-
-    # without tune
-
-    @cached_property
-    def cells(self) -> list[MeasuredCell]:
-        if self.work.tune:
-            return []
-        work = self.work
-        by = [*work.axes, *work.compare]
-        out: list[MeasuredCell] = []
-        means = {tuple(row[k] for k in by): row for row in reduce.mean(self.runs, by, self.metric).rows(named=True)}
-        noises = self._group_noises(by)
-        for cell in self.all_cells:
-            row = means[(*cell.at.values(), *cell.group.values())]
-            if not row["n"] or row["n_diverged"]:
-                continue
-            noise = noises[tuple(cell.group.values())]
-            level = abs(row["value"]) if self.log else 1.0
-            stderr = None if noise.sd is None else level * noise.sd / math.sqrt(row["n"])
-            out.append(MeasuredCell(cell, row["value"], stderr, row["n"], noise.dof, noise.sd))
-        return out
-
-    def _group_noises(self, by: Sequence[str]) -> dict[tuple[Any, ...], reduce.Noise]:
-        """Replicate noise by comparison; pooled over all where a group alone has too little."""
-        pooled = reduce.pooled_noise(self.runs, by, self.metric, self.log)
-        out = {}
-        for cell in self.all_cells:
-            key = tuple(cell.group.values())
-            if key not in out:
-                own = reduce.pooled_noise(self._of_cell(self.runs, Cell({}, cell.group, {})), by, self.metric, self.log)
-                out[key] = own if own.dof >= ENOUGH_DOF else pooled
-        return out
-
-    # with tune
-
-    @cached_property
-    def points(self) -> list[MeasuredPoint]:
-        work = self.work
-        if not work.tune:
-            return []
-        out = []
-        means = reduce.mean(self.runs, [*work.axes, *work.compare, *work.tune], self.metric)
-        for cell in self.all_cells:
-            for row in self._of_cell(means, cell).rows(named=True):
-                tune = {t: row[t] for t in work.tune}
-                out.append(MeasuredPoint(cell, tune, row["value"], row["stderr"], row["n"], row["n_diverged"]))
-        return out
-
-    @cached_property
-    def optima(self) -> list[CellOptimum]:
-        out = []
-        for tune in self.work.tune:
-            valleys = [(cell, self._valley(tune, cell)) for cell in self.all_cells]
-            pooled = valley_noise([v for _, v in valleys])
-            noises: dict[tuple[Any, ...], ValleyNoise] = {}
-            for cell, valley in valleys:
-                key = tuple(cell.group.values())
-                if key not in noises:
-                    own = valley_noise([v for c, v in valleys if c.group == cell.group])
-                    enough = own.source == pooled.source and own.dof >= ENOUGH_DOF
-                    noises[key] = own if enough else pooled
-                rng = generator(self.work.seed, "optimum", self.metric, tune, cell.place)
-                found = find_optimum(
-                    valley, noises[key], draws=self.work.want.bootstrap, level=self.work.want.level, rng=rng
-                )
-                out.append(CellOptimum(cell, tune, found))
-        return out
-
-    def _valley(self, tune: str, cell: Cell) -> Valley:
-        """The response against `tune`; over other tuned names the best of each value stands (their profile)."""
-        frame = self._of_cell(self.runs, cell)
-        values = frame[tune]
-        if not values.dtype.is_numeric() or (values.drop_nulls() <= 0).any() or values.null_count():
-            raise AnalysisError(
-                f"tune {tune!r} at {cell.place}: its values must be positive numbers to have an optimum."
-            )
-        others = [t for t in self.work.tune if t != tune]
-        labels = sorted({tuple(r) for r in frame.select(self.work.replicates).rows()}, key=str) or [()]
-        x = np.array(sorted(values.unique().to_list()), dtype=float)
-        table = np.full((len(x), len(labels)), np.nan)
-        unstable = np.zeros(len(x), dtype=bool)
-        for i, value in enumerate(x):
-            here = self._profile(frame.filter(pl.col(tune).cast(pl.Float64) == value), others)
-            unstable[i] = (here["outcome"] == "diverged").any()
-            self._fill(table[i], here, labels)
-        return Valley(tune, cell.place, x, table, unstable, self.work.want.goal)
-
-    def _profile(self, here: pl.DataFrame, others: Sequence[str]) -> pl.DataFrame:
-        """The rows of the best setting of the other tuned names; all rows where there are none."""
-        if not others:
-            return here
-        means = reduce.mean(here, others, self.metric).filter((pl.col("n") > 0) & (pl.col("n_diverged") == 0))
-        if not len(means):
-            return here
-        best = means.sort("value", descending=self.work.want.goal == "max").row(0, named=True)
-        return here.filter([pl.col(t).eq_missing(pl.lit(best[t])) for t in others])
-
-    def _fill(self, row: Floats, here: pl.DataFrame, labels: Sequence[tuple[Any, ...]]) -> None:
-        """Responses by replicate; two runs of one replicate count as their mean."""
-        seen: dict[tuple[Any, ...], list[float]] = {}
-        for run in here.filter(pl.col("outcome") == "done").rows(named=True):
-            key = tuple(run[r] for r in self.work.replicates)
-            seen.setdefault(key, []).append(run[self.metric])
-        for j, label in enumerate(labels):
-            if label in seen:
-                row[j] = math.fsum(seen[label]) / len(seen[label])
-
-    # rows of a law
-
-    def rows(self, of: str, over: Sequence[str], cells: Sequence[Cell]) -> list[_Row]:
-        """What a law of `of` over `over` sees of `cells`, ascending; cells without a value are left out."""
-        chosen = {id(c) for c in cells}
-        found = self._optimum_rows(of, over) if of.endswith(".optimum") else self._metric_rows(over)
-        return sorted((r for r in found if id(r.cell) in chosen), key=lambda r: (r.x, r.cell.place))
-
-    def _optimum_rows(self, of: str, over: Sequence[str]) -> list[_Row]:
-        tune = of.removesuffix(".optimum")
-        if tune not in self.work.tune:
-            raise AnalysisError(f"law of {of!r}: the spec tunes no {tune!r}.{nearest(tune, self.work.tune)}")
-        out = []
-        for item in self.optima:
-            if item.tune == tune and item.optimum.status == "ok":
-                x = _inputs(item.cell, over)
-                rows = optimum_rows([(x[0], item.optimum)])
-                stderr = None if rows.stderr is None else float(rows.stderr[0])
-                out.append(_Row(item.cell, x, float(rows.y[0]), stderr, rows.dof))
-        return out
-
-    def _metric_rows(self, over: Sequence[str]) -> list[_Row]:
-        if not self.work.tune:
-            return [_Row(c.cell, _inputs(c.cell, over), c.mean, c.stderr, c.dof) for c in self.cells]
-        first = self.work.tune[0]
-        return [
-            _Row(o.cell, _inputs(o.cell, over), o.optimum.loss, o.optimum.loss_stderr, o.optimum.noise.dof)
-            for o in self.optima
-            if o.tune == first and o.optimum.loss is not None
-        ]
-
-    def run_noise(self, of: str, rows: Sequence[_Row]) -> float | None:
-        """The relative noise of one new run of the metric, None if unknown; a hyperparameter's optimum has none."""
-        if of.endswith(".optimum") or not rows:
-            return 0.0
-        chosen = {id(r.cell) for r in rows}
-        if self.work.tune:
-            noises = [
-                math.hypot(o.optimum.noise.within or 0.0, o.optimum.noise.common)
-                for o in self.optima
-                if id(o.cell) in chosen
-            ]
-        else:
-            noises = [c.noise or 0.0 for c in self.cells if id(c.cell) in chosen]
-        return max(noises, default=0.0) or None
-
-
-def _inputs(cell: Cell, over: Sequence[str]) -> tuple[float, ...]:
-    return tuple(float(cell.facts[o]) for o in over)
-
-
 def objective_of(law: LawSpec) -> Objective:
     """The objective that a spec asks for; its constant is delta, nu or the penalty."""
     asked = law.objective
@@ -583,7 +328,7 @@ def objective_of(law: LawSpec) -> Objective:
     return replace(made, nu=asked.value) if asked.name == "student" else replace(made, penalty=asked.value)
 
 
-def _rows(rows: Sequence[_Row], inputs: int) -> Rows:
+def _rows(rows: Sequence[Row], inputs: int) -> Rows:
     known = all(r.stderr is not None for r in rows) and bool(rows)
     stderr = np.array([r.stderr for r in rows], dtype=float) if known else None
     dof = min((r.dof for r in rows), default=0.0)
@@ -605,15 +350,9 @@ def _prediction(fit: LawFit, at: Point, answer: Predictions, observed: float | N
     return LawPrediction(fit, at, value, lo, hi, answer.basis, observed, held, law)
 
 
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
-
-
 def _same(a: Any, b: Any) -> bool:
     """Whether a coordinate is the value, or among the values, that a spec names."""
     if isinstance(b, list | tuple):
         return any(_same(a, part) for part in b)
-    one, other = _number(a), _number(b)
+    one, other = number(a), number(b)
     return bool(a == b) if one is None or other is None else math.isclose(one, other, rel_tol=1e-9)

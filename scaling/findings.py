@@ -13,6 +13,7 @@ from scaling.budgets import Agreement
 from scaling.fitting import Fit
 from scaling.intervals import Interval
 from scaling.isoflop import IsoFlop
+from scaling.joint_optimum import JointOptimum
 from scaling.optimum import Optimum
 from scaling.transfer import Comparison, Transfer
 
@@ -128,6 +129,7 @@ class Analysis:
     transfers: list[Transfer] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
     isoflop: list[BudgetProfiles] = field(default_factory=list)
+    joint: list[JointOptimum] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -143,6 +145,7 @@ class Analysis:
             "transfer": [_transfer_json(t) for t in self.transfers],
             "comparisons": [_comparison_json(c) for c in self.comparisons],
             "isoflop": [_isoflop_json(b) for b in self.isoflop],
+            "joint_optima": [j.to_json() for j in self.joint],
             "notes": list(self.notes),
         }  # fmt: skip
 

@@ -112,6 +112,23 @@ def _repeated(data: str, size: str) -> Entry:
     )  # fmt: skip
 
 
+# Bits per use of N Gaussian channels: a signal-to-noise ratio that saturates in the inputs k_e and the width k_c of
+# each neuron, and neurons that repeat each other with correlation rho.
+_SNR = "s_max*k_e^alpha_e/(k_e^alpha_e + kappa_e^alpha_e)*k_c^alpha_c/(k_c^alpha_c + kappa_c^alpha_c)"
+_BITS = f"(N/(1 + rho*(N - 1))*0.5*log2(1 + {_SNR}))"
+_CHANNELS = {
+    "rho": Shape(1e-7, 1.0, (1e-5, 0.3), positive=True),
+    "s_max": Shape(1e-2, 1e5, (0.3, 300), positive=True),
+    "kappa_e": Shape(1e-4, 1e4, (0.05, 20), positive=True, unit="k_e"),
+    "kappa_c": Shape(1e-4, 1e4, (0.05, 20), positive=True, unit="k_c"),
+    "alpha_e": Shape(0.2, 4, (0.4, 2.5), positive=True),
+    "alpha_c": Shape(0.2, 4, (0.4, 2.5), positive=True),
+}
+_CHANNELS_SOURCE = (
+    "Shannon capacity of N equicorrelated channels with a Hill-type signal-to-noise ratio; redundancy as in "
+    "Moreno-Bote et al. 2014"
+)
+
 _SATURATED = "(1/(1/(experts - 1 + 1/(1/E_start - 1/E_max)) + 1/E_max))"
 
 REGISTRY: dict[str, Entry] = {
@@ -234,6 +251,18 @@ REGISTRY: dict[str, Entry] = {
             "x0": Shape(1e-6, 1e6, (0.2, 5.0), positive=True, unit="x"),
             "c": Shape(-1e3, 1e3, (-0.3, 0.3)),
         },
+    ),
+    "info_channels": Entry(
+        f"E + A*{_BITS}^-gamma",
+        ("N", "k_e", "k_c"),
+        {**_CHANNELS, "A": Shape(positive=True), "gamma": _exponent(0.05, 3, (0.2, 2))},
+        f"{_CHANNELS_SOURCE}; freeze gamma at 1 below three budgets: it trades off with the unit of information",
+    ),
+    "info_channels_error": Entry(
+        f"e_inf + (e_0 - e_inf)*exp(-{_BITS}/I_0)",
+        ("N", "k_e", "k_c"),
+        {**_CHANNELS, "e_inf": Shape(), "e_0": Shape(), "I_0": Shape(1e-3, 1e5, (0.3, 300), positive=True)},
+        f"{_CHANNELS_SOURCE}; e_0 is the error of chance",
     ),
     "regret": Entry("c*T^p*log(T)^q", ("T",), {"p": POWER, "q": _exponent(-3, 3, (-1, 1))}),
     "gaussian_max": Entry("mu + sigma*normal_max(n)", ("n",), {"mu": FREE}, "expected largest of n normal draws"),

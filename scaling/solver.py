@@ -189,8 +189,8 @@ def scan(problem: Problem, keep: int, held: Mapping[int, float] | None = None) -
     """
     projection = projection_of(problem)
     grid = places(problem.law, (*projection.which, *(held or ())))
-    for i, value in (held or {}).items():
-        grid[:, i] = value
+    for i, fixed in (held or {}).items():
+        grid[:, i] = fixed
     total, size = problem.size, len(grid)
     keep = min(keep, size)
     out = np.empty((total, keep, grid.shape[1]))
@@ -320,7 +320,8 @@ def starts(problem: Problem, keep: int) -> Floats:
         held = {
             problem.law.names.index(ours): float(best[simple.names.index(theirs)]) for ours, theirs in nested.shared
         }
-        found.append(scan(problem, keep, {i: v for i, v in held.items() if i not in projection_of(problem).which})[0])
+        solved = projection_of(problem).which
+        found.append(scan(problem, keep, {i: v for i, v in held.items() if i not in solved})[0])
     return np.vstack(found)
 
 

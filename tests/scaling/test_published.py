@@ -271,3 +271,15 @@ def test_counts_that_flops_do_not_follow_are_told() -> None:
         sums.setdefault(f.group["param_count"], []).append(-values(f)["alpha"])
     assert sum(sums["all_parameters"]) == pytest.approx(0.856, abs=2e-3)
     assert sum(sums["projections_and_lm_head"]) == pytest.approx(1.003, abs=2e-3)
+
+
+def test_two_tuned_names_are_read_as_pairs() -> None:
+    found = analysis("synthetic_lr_batch", draws=400)
+    assert all(j.status == "ok" for j in found.joint)
+    (lr,) = [f for f in found.fits if f.of == "lr.optimum"]
+    for name, truth in {"p_n_params": -0.713, "p_tokens": 0.307}.items():
+        at = lr.fit.params[name]
+        assert at.lo < truth < at.hi
+        assert at.hi - at.lo < 0.06
+    (batch,) = [f for f in found.fits if f.of == "batch.optimum"]
+    assert values(batch)["p_tokens"] == pytest.approx(0.571, abs=0.015)

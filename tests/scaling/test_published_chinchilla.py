@@ -117,7 +117,7 @@ def test_published_values_are_worse_than_the_optimum() -> None:
     fit = found("Huber 1e-3").fit
     made = making(fit)
 
-    def objective(A: float, B: float, E: float, alpha: float, beta: float) -> float:  # noqa: N803
+    def objective(A: float, B: float, E: float, alpha: float, beta: float) -> float:
         values = {"A": A, "B": B, "E": E, "alpha": alpha, "beta": beta}
         theta = made.law.encode(made.law.scaled(np.array([values[n] for n in made.law.names]), made.unit))
         return float(made.problem(Objective("huber", delta=1e-3)).objective_at(theta[None, :])[0])

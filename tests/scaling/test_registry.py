@@ -1,8 +1,10 @@
 """Every registered law against finite differences, its own printed formula and published values."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy.special import gammaln
 from scipy.stats import norm
@@ -213,3 +215,30 @@ def test_frozen_and_tied_parameters_leave_the_fit() -> None:
     fit = fit_law(law, Rows(x, 1.7 + 400 * x[0] ** -0.3 + 900 * x[1] ** -0.3), draws=0)
     assert fit.params["alpha"].value == pytest.approx(0.3, rel=1e-7)
     assert fit.params["B"].value == pytest.approx(900, rel=1e-6)
+
+
+def test_information_of_channels_is_the_reference() -> None:
+    path = Path(__file__).parent / "answers" / "data" / "elm_theory_reference.csv"
+    table = pl.read_csv(path, comment_prefix="#", infer_schema_length=None)
+    law = law_over("info_channels", ("N", "k_e", "k_c"))
+    for row in table.rows(named=True):
+        given = {"s_max": row["s_max"], "kappa_e": row["kappa_e"], "alpha_e": row["alpha_e"], "kappa_c": row["kappa_c"],
+                 "alpha_c": row["alpha_c"], "rho": row["rho"], "E": 0.0, "A": 1.0, "gamma": -1.0}  # fmt: skip
+        place = np.array([[row["N_opt"]], [row["k_e_opt"]], [row["k_c_opt"]]])
+        got = law.value(np.array([given[n] for n in law.names]), place)[0]
+        assert got == pytest.approx(row["I_opt_bits"], rel=1e-5)
+
+
+def test_planted_channels_are_found() -> None:
+    law = law_over("info_channels", ("N", "k_e", "k_c"), freeze={"gamma": 1.0})
+    truth = {"E": 1.2, "A": 30.0, "rho": 0.01, "s_max": 10.0, "kappa_e": 200.0, "alpha_e": 1.0, "kappa_c": 100.0,
+             "alpha_c": 1.2}  # fmt: skip
+    grid = np.array(
+        np.meshgrid(2.0 ** np.arange(3, 11), 10.0 ** np.arange(1, 4.1, 0.5), 10.0 ** np.arange(1, 3.6, 0.5))
+    )
+    x = grid.reshape(3, -1)
+    y = law.value(np.array([truth[n] for n in law.names]), x)
+    fit = fit_law(law, Rows(x, y), objective=Objective("l2"), draws=0)
+    assert fit.params, fit.why
+    for name, value in truth.items():
+        assert fit.params[name].value == pytest.approx(value, rel=1e-4), name
