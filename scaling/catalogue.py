@@ -11,8 +11,9 @@ EXAMPLES = {"power_multi": ("n_params", "tokens"), "architecture": ("width", "de
 HEAD = """# Laws
 
 What `law:` in a spec, and `scaling.fit.fit`, know by name. `python -m scaling.catalogue` prints this page. Any formula
-over numbers, names, `+ - * / ^`, parentheses and `exp log log2 log10 sqrt tanh expm1 log1p softplus harmonic normal_max`
-of one argument, `min max log_rising` of two, is a law as well: those of its names that are not inputs are parameters.
+over numbers, names, `+ - * / ^`, parentheses, and `exp log log2 log10 sqrt tanh expm1 log1p softplus harmonic
+normal_max` of one argument or `min max log_rising` of two, is a law as well: those of its names that are not inputs
+are parameters.
 
 Ranges are those of the search, in units of the inputs' geometric means where a parameter has a unit. A parameter
 without a range is linear: it is solved for, is not negative unless "any sign" stands, and its range comes from the
