@@ -170,6 +170,19 @@ def fit_law(
     return _Fitting(law, rows, objective, Options(draws, level, seed, _start(law, start), search)).run()
 
 
+def problem_of(fit: Fit) -> tuple[Problem, Floats, Floats]:
+    """The minimised problem behind a fit, its optimum in internal coordinates [p], and what inputs are divided by [d].
+
+    Raises AnalysisError for a fit that was refused or has an objective without derivatives.
+    """
+    if not fit.params or fit.objective.name == "lad":
+        raise AnalysisError(
+            f"{fit.law.name} over {fit.law.over}: a fit with parameters and a smooth objective is needed."
+        )
+    made = _Fitting(fit.law, fit.rows, fit.objective, Options(0, fit.level, fit.seed, None, "global"))
+    return made.problem(), made.law.encode(made.law.scaled(fit.point, made.unit)), made.unit
+
+
 @dataclass(frozen=True)
 class Options:
     """What a fit is asked for, besides law, rows and objective; `start` [p] are natural parameters."""
