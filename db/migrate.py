@@ -56,7 +56,8 @@ def _refuse_alien(connection: sa.Connection, address: Address) -> None:
     present = set(sa.inspect(connection).get_table_names())
     # A SQLite file serves one program; a server's database may hold other programs' tables beside ours.
     alien = present if address.is_sqlite else present & set(schema.metadata.tables)
-    if alien:
+    # Another process may have made our tables since the version was read.
+    if alien and read_version(connection) is None:
         names = ", ".join(f"'{name}'" for name in sorted(alien)[:5])
         raise StoreError(
             f"{address}: this database holds tables of another program ({names}); use a database of its own"
