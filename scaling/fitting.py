@@ -17,7 +17,7 @@ from scaling.laws import Law
 from scaling.objectives import Objective, link_slopes, linked, unlinked
 from scaling.origin import ModelError, model_error
 from scaling.profile import misfit_scale, profile
-from scaling.resample import cluster_counts, refit, scattered, wild_noise
+from scaling.resample import cluster_counts, refit, scattered, stretched, wild_noise
 from scaling.rows import Rows, cost_of
 from scaling.solver import Problem, Solution, box, curvature, refine
 from scaling.solver import starts as scanned_starts
@@ -589,7 +589,10 @@ class _Fitting:
             )
             problem = replace(problem, y=scattered(problem, theta, noise))
         made = refit(problem, theta, others, 1.0 if kappa < DELTA_CONDITION else WEAK_SLACK)
-        return made.theta, made.unconverged, method, None
+        drawn = made.theta
+        if method == "cluster bootstrap":
+            drawn = stretched(drawn, theta, self.clusters, self.low, self.high)
+        return drawn, made.unconverged, method, None
 
     def _replicate_noise(self, rng: np.random.Generator) -> Floats:
         assert self.noise is not None

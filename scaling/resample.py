@@ -29,6 +29,19 @@ def cluster_counts(groups: Ints, draws: int, rng: np.random.Generator) -> Floats
     return np.asarray(rng.multinomial(size, np.full(size, 1 / size), size=draws)[:, groups], dtype=float)
 
 
+def stretched(draws: Floats, theta: Floats, clusters: int, low: Floats, high: Floats) -> Floats:
+    """Draws [b, p] of a bootstrap over clusters moved away from theta [p], inside the box.
+
+    By sqrt(G / (G - p)), and by what Student's t of G - p asks beyond the normal: G clusters drawn again scatter as
+    if nothing had been fitted to them.
+    """
+    from scipy.special import ndtri, stdtrit
+
+    freedom = max(clusters - len(theta), 1)
+    factor = np.sqrt(clusters / freedom) * float(stdtrit(freedom, 0.975) / ndtri(0.975))
+    return np.asarray(np.clip(theta + (draws - theta) * factor, low, high))
+
+
 def scattered(problem: Problem, theta: Floats, noise: Floats) -> Floats:
     """Responses [draws, n]: the law at theta [p] with `noise` added to its residual's scale."""
     centre = linked(problem.objective.residual, problem.law.inside(theta[None, :], problem.logs))
@@ -36,12 +49,17 @@ def scattered(problem: Problem, theta: Floats, noise: Floats) -> Floats:
 
 
 def wild_noise(problem: Problem, theta: Floats, groups: Ints, draws: int, rng: np.random.Generator) -> Floats:
-    """Unweighted residuals over sqrt(1 - leverage), with one of Webb's weights for each cluster: [draws, n]."""
+    """Unweighted residuals over (1 - leverage), with one of Webb's weights for each cluster: [draws, n].
+
+    The whole leverage, as a jackknife has it (HC3; MacKinnon and White 1985): with few rows its root covers too
+    little. Leverage is that of rows; fewer clusters than rows take a factor besides.
+    """
     jacobian = curvature(problem, theta[None, :])[0]
     leverage = np.clip(np.einsum("ij,ji->i", jacobian, np.linalg.pinv(jacobian)), 0, 0.999)
-    corrected = problem.residuals(theta[None, :])[0] / problem.scale[0] / np.sqrt(1 - leverage)
-    clusters = int(groups.max()) + 1
-    freedom = max(clusters - len(theta), 1)
+    clusters, n, p = int(groups.max()) + 1, len(groups), len(theta)
+    freedom = max(clusters - p, 1)
+    shortfall = clusters / freedom * max(n - p, 1) / n
+    corrected = problem.residuals(theta[None, :])[0] / problem.scale[0] / (1 - leverage) * shortfall
     return np.asarray(corrected * webb(rng, (draws, clusters))[:, groups] * heavy(rng, draws, freedom))
 
 

@@ -354,7 +354,8 @@ def refine(problem: Problem, theta: Floats, which: Ints, rounds: int = ROUNDS) -
         active[index[done]] = False
         step = _step(problem.law, held, here, damping[index])
         trial_theta = np.clip(here.theta + step, low, high)
-        gain = -((here.gradient + 0.5 * np.einsum("bij,bj->bi", here.hessian, step)) * step).sum(axis=1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            gain = -((here.gradient + 0.5 * np.einsum("bij,bj->bi", here.hessian, step)) * step).sum(axis=1)
         still = np.abs(trial_theta - here.theta).max(axis=1) < STEP_TOLERANCE * (1 + np.abs(trial_theta).max(axis=1))
         still |= np.abs((here.gradient * step).sum(axis=1)) < GAIN_TOLERANCE * np.abs(here.value)
         still &= firm & ~done
