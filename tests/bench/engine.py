@@ -1,0 +1,199 @@
+"""The fit engine beside the usual ways, in CPU seconds of one thread, side by side in one process.
+
+    OMP_NUM_THREADS=1 python tests/bench/engine.py
+
+- A global Chinchilla fit: 4500 starts of L-BFGS-B over the customary grid (Besiroglu et al. 2024). A sample of the
+  starts is run and scaled up: with automatic gradients as published, if the package autograd is there, and with a
+  gradient written by hand, which is the best that way can do.
+- 4000 bootstraps: BFGS from the optimum for each resample, a sample of them scaled up, in the same two ways.
+- Repeated data, seven parameters: one start of LBFGS in float32 with automatic gradients (torch), as published.
+- 50 groups with 500 draws each, as a dashboard asks; peak memory of 4000 draws over 1000 rows.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.optimize import minimize
+
+from scaling.fitting import fit_law
+from scaling.laws import law_over
+from scaling.objectives import Objective
+from scaling.rows import Rows
+
+DATA = Path(__file__).parents[2] / "sweeps" / "published" / "data"
+DELTA = 1e-3
+STARTS, DRAWS = 4500, 4000
+SAMPLE = 40
+
+
+def chinchilla() -> Rows:
+    table = pl.read_csv(DATA / "chinchilla.csv", comment_prefix="#", infer_schema_length=None)
+    n, c, y = (table[k].to_numpy() for k in ("Model Size", "Training FLOP", "loss"))
+    keep = y < np.sort(y)[-5]
+    return Rows(np.array([n, c / (6 * n)])[:, keep], y[keep])
+
+
+def huber(theta: np.ndarray, rows: Rows, weight: np.ndarray) -> tuple[float, np.ndarray]:
+    """The plain objective and its gradient over log A, log B, log E, alpha, beta."""
+    a, b, e, alpha, beta = theta
+    n, d = np.log(rows.x)
+    terms = np.array([a - alpha * n, b - beta * d, np.full(len(n), e)])
+    top = terms.max(axis=0)
+    share = np.exp(terms - top)
+    total = share.sum(axis=0)
+    r = top + np.log(total) - np.log(rows.y)
+    share /= total
+    size = np.abs(r)
+    value = np.where(size < DELTA, 0.5 * r**2, DELTA * (size - 0.5 * DELTA)) * weight
+    psi = np.clip(r, -DELTA, DELTA) * weight
+    gradient = [psi @ share[0], psi @ share[1], psi @ share[2], -(psi * n) @ share[0], -(psi * d) @ share[1]]
+    return float(value.sum()), np.array(gradient)
+
+
+def automatic() -> Callable[..., tuple[float, np.ndarray]] | None:
+    """The same objective with automatic gradients; None without autograd."""
+    try:
+        import autograd.numpy as anp
+        from autograd import value_and_grad
+        from autograd.scipy.special import logsumexp
+    except ImportError:
+        print("autograd is not installed: pip install autograd shows the published way as well")
+        return None
+
+    def objective(theta: Any, rows: Rows, weight: np.ndarray) -> Any:
+        n, d = np.log(rows.x)
+        terms = anp.vstack([theta[0] - theta[3] * n, theta[1] - theta[4] * d, theta[2] + 0 * n])
+        size = anp.abs(logsumexp(terms, axis=0) - np.log(rows.y))
+        return anp.sum(weight * anp.where(size < DELTA, 0.5 * size**2, DELTA * (size - 0.5 * DELTA)))
+
+    return value_and_grad(objective)  # type: ignore[no-any-return]
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def row(name: str, peer: float, ours: float, bar: float) -> None:
+    print(f"{name:44}{peer:10.3g} s{ours:10.3g} s{peer / ours:10.0f} x   (bar {bar:g} x)", flush=True)
+
+
+def global_fit(rows: Rows) -> None:
+    grid = np.array(np.meshgrid(np.arange(0, 30, 5), np.arange(0, 30, 5), np.arange(-1, 1.5, 0.5),
+                                np.arange(0, 2.5, 0.5), np.arange(0, 2.5, 0.5))).reshape(5, -1).T  # fmt: skip
+    picks = grid[np.random.default_rng(0).choice(len(grid), SAMPLE, replace=False)]
+    one = np.ones(len(rows))
+    ways = {"automatic gradients": automatic(), "by hand": huber}
+    peers = {
+        name: seconds(lambda f=f: [minimize(f, s, (rows, one), method="L-BFGS-B", jac=True) for s in picks])
+        for name, f in ways.items()
+        if f is not None
+    }
+    law = law_over("chinchilla", ("n_params", "tokens"))
+    objective = Objective("huber", delta=DELTA)
+    fit_law(law, rows, objective=objective, draws=0)  # the law is compiled once
+    ours = seconds(lambda: fit_law(law, rows, objective=objective, draws=0))
+    for name, peer in peers.items():
+        row(f"global fit, {STARTS} starts, {name}", peer / SAMPLE * STARTS, ours, 1000)
+
+
+def bootstraps(rows: Rows) -> None:
+    best = np.array([np.log(477.826), np.log(2143.42), np.log(1.817218), 0.34731, 0.367172])
+    rng = np.random.default_rng(1)
+    counts = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), SAMPLE).astype(float)
+    ways = {"automatic gradients": automatic(), "by hand": huber}
+    peers = {
+        name: seconds(lambda f=f: [minimize(f, best, (rows, w), method="BFGS", jac=True) for w in counts])
+        for name, f in ways.items()
+        if f is not None
+    }
+    law, objective = law_over("chinchilla", ("n_params", "tokens")), Objective("huber", delta=DELTA)
+    base = seconds(lambda: fit_law(law, rows, objective=objective, draws=0))
+    ours = seconds(lambda: fit_law(law, rows, objective=objective, draws=DRAWS)) - base
+    for name, peer in peers.items():
+        row(f"{DRAWS} bootstraps, {name}", peer / SAMPLE * DRAWS, ours, 100)
+
+
+def repeated() -> None:
+    import torch
+
+    table = pl.read_csv(DATA / "datablations.csv", comment_prefix="#", infer_schema_length=None)
+    x = table.select("n_params", "tokens", "unique_tokens").cast(pl.Float64).to_numpy().T
+    y = table["val_loss"].to_numpy()
+    n, d, u = (torch.tensor(v, dtype=torch.float32) for v in x)
+    goal = torch.log(torch.tensor(y, dtype=torch.float32))
+
+    def one() -> None:
+        t = torch.tensor([6.2, 7.3, 0.63, 0.35, 0.35, 2.0, 1.5], dtype=torch.float32, requires_grad=True)
+        solver = torch.optim.LBFGS([t], max_iter=200, line_search_fn="strong_wolfe")
+
+        def closure() -> torch.Tensor:
+            solver.zero_grad()
+            a, b, e, alpha, beta, rd, rn = t
+            g = ((a - b).exp() * alpha / beta) ** (1 / (alpha + beta))
+            fitting = torch.minimum(n, g * (g * u) ** (beta / alpha))
+            size = fitting * (1 - rn.exp() * torch.expm1(-(n / fitting - 1) / rn.exp()))
+            data = u * (1 - rd.exp() * torch.expm1(-(d / u - 1) / rd.exp()))
+            f = torch.logsumexp(torch.stack([a - alpha * size.log(), b - beta * data.log(), e.expand_as(n)]), dim=0)
+            loss = torch.nn.functional.huber_loss(f, goal, delta=DELTA, reduction="sum")
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        solver.step(closure)
+
+    torch.set_num_threads(1)
+    one()
+    peer = seconds(lambda: [one() for _ in range(5)]) / 5
+    law = law_over("data_constrained", ("n_params", "tokens", "unique_tokens"))
+    rows, objective = Rows(x, y), Objective("huber", delta=DELTA)
+    fit_law(law, rows, objective=objective, draws=0)
+    ours = seconds(lambda: fit_law(law, rows, objective=objective, draws=0)) / 24
+    row("repeated data, 7 parameters, one start", peer, ours, 100)
+
+
+def dashboard() -> None:
+    x = 2.0 ** np.arange(4, 11)
+    law = law_over("power_offset", "width")
+
+    def group(i: int) -> None:
+        y = (1.6 + 2.5 * x**-0.5) * np.exp(0.003 * np.random.default_rng(i).standard_normal(len(x)))
+        fit_law(law, Rows(x, y), draws=500, seed=i)
+
+    group(0)
+    print(f"50 groups x 500 draws: {seconds(lambda: [group(i) for i in range(50)]):.2f} s (bar 3 s)")
+
+
+def heavy(queue: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = 10.0 ** rng.uniform(7, 10, (2, 1000))
+    y = (1.8 + 480 * x[0] ** -0.35 + 2000 * x[1] ** -0.37) * np.exp(0.004 * rng.standard_normal(1000))
+    fit_law(law_over("chinchilla", ("n_params", "tokens")), Rows(x, y), draws=DRAWS)
+    queue.put(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+
+
+def memory() -> None:
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=heavy, args=(queue,))
+    child.start()
+    print(f"4000 draws x 1000 rows: peak {queue.get():.2f} GiB (bar 1 GiB)")
+    child.join()
+
+
+if __name__ == "__main__":
+    table = chinchilla()
+    print(f"{'':44}{'the usual way':>12}{'here':>12}")
+    global_fit(table)
+    bootstraps(table)
+    repeated()
+    dashboard()
+    memory()
