@@ -105,7 +105,9 @@ def compare_laws(
     """Fits every law to the cheap rows and scores it on the dear ones.
 
     The best mean log score is chosen; a law with fewer parameters is preferred where it is within one standard error
-    of that, in log score and in squared error. Random folds are not offered: they test interpolation. Raises AnalysisError where the rows can't be split.
+    of that, in log score and in squared error. Random folds are not offered: they test interpolation.
+
+    Raises AnalysisError where the rows can't be split.
     """
     rows = rows.sorted()
     cost = costs(laws, rows)

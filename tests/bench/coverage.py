@@ -284,9 +284,8 @@ def main() -> None:
     began = time.perf_counter()
     error = 100 * np.sqrt(LEVEL * (1 - LEVEL) / given.sweeps)
     print(f"{given.sweeps} experiments per design, {given.draws} draws each; standard error of a share {error:.1f} %")
-    print(
-        f"  {'quantity':14}{'holds':>7} {'below':>7}{'above':>7}{'width %':>11}{'open':>8}{'none':>8}   (* outside 92-98)"
-    )
+    print(f"  {'quantity':14}{'holds':>7} {'below':>7}{'above':>7}{'width %':>11}{'open':>8}{'none':>8}", end="")
+    print("   (* outside 92-98)")
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
         for name in given.design:
             start = time.perf_counter()
