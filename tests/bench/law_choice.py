@@ -2,7 +2,7 @@
 
     python tests/bench/law_choice.py curves.csv --laws power,power_offset,bnsl
 
-The table has the columns task, model, examples_seen, error, train_split (1: fit, 0: extrapolate), as the few-shot vision
+The table has the columns task, model, examples_seen, error, train_split (1: fit, 0: extrapolate), as the vision
 curves of Alabdulmohsin et al. 2022 (arXiv 2209.06640) have. Printed is the mean and median over curves of the root mean
 squared error of log error, for every law alone and for the law that `compare_laws` chooses.
 """
