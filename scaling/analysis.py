@@ -72,7 +72,8 @@ class _Work:
         transfers, comparisons = self._transfers(main)
         self._count(main)
         profiles = budget_profiles(self.want, main.runs, self.compare, fits, self.seed)
-        self.notes += count_notes(main.runs, self.compare)
+        if self.want.isoflop or any("n_params" in (*law.inputs, law.of) for law in self.want.laws):
+            self.notes += count_notes(main.runs, self.compare)
         return Analysis(
             self.spec.name, self.want.of, self.want.goal, self.want.level, reduce.tally(main.runs), main.cells,
             main.points, main.optima, fits, predictions, transfers, comparisons, profiles,
