@@ -23,7 +23,8 @@ from scaling.findings import (
     Point,
     point_text,
 )
-from scaling.fitting import Fit, Predictions, fit_law
+from scaling.fits import Fit, Predictions
+from scaling.fitting import fit_law
 from scaling.intervals import Interval, generator
 from scaling.laws import law_over
 from scaling.objectives import Objective

@@ -11,7 +11,7 @@ from scaling.arrays import Floats, Ints
 from scaling.counts import Finding, exponent_sum
 from scaling.counts import slope as plain_slope
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.intervals import WILD_CLUSTERS, Interval, ends, excess_variance, generator, heavy
 
 Status = Literal["ok", "weak", "refused"]

@@ -10,7 +10,8 @@ import numpy as np
 
 from scaling.arrays import Bools, Floats
 from scaling.errors import AnalysisError
-from scaling.fitting import AUTO, Fit, fit_law, problem_of
+from scaling.fits import Fit
+from scaling.fitting import AUTO, fit_law, problem_of
 from scaling.intervals import generator
 from scaling.laws import Law
 from scaling.objectives import Objective, linked, unlinked

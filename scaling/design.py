@@ -10,7 +10,8 @@ import numpy as np
 
 from scaling.arrays import Floats
 from scaling.errors import AnalysisError, nearest
-from scaling.fitting import Fit, problem_of
+from scaling.fits import Fit
+from scaling.fitting import problem_of
 from scaling.identify import WEAK_CONDITION, condition
 from scaling.intervals import generator
 from scaling.laws import Law

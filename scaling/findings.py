@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from scaling.budgets import Agreement
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.intervals import Interval
 from scaling.isoflop import IsoFlop
 from scaling.joint_optimum import JointOptimum

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from scaling.arrays import Floats, Ints
 from scaling.errors import AnalysisError, nearest
-from scaling.fitting import AUTO, Fit, Search, fit_law
+from scaling.fits import Fit
+from scaling.fitting import AUTO, Search, fit_law
 from scaling.formula import parse_formula
 from scaling.laws import Law, check_name, law_over
 from scaling.objectives import Objective

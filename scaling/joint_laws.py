@@ -10,7 +10,8 @@ import numpy as np
 
 from scaling.arrays import Floats
 from scaling.errors import AnalysisError, nearest
-from scaling.fitting import Fit, fit_law
+from scaling.fits import Fit
+from scaling.fitting import fit_law
 from scaling.joint_optimum import Bowl, JointOptimum
 from scaling.laws import law_over
 from scaling.objectives import Objective

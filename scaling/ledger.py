@@ -23,7 +23,7 @@ from scaling import wording
 from scaling.arrays import Floats
 from scaling.console import GAP, HEAD
 from scaling.findings import Analysis, CellOptimum, LawPrediction
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.rows import cost_of
 from scaling.sources import AsJson, Database, failing, print_json
 

@@ -13,7 +13,7 @@ from scaling.answers.cost import cost_over
 from scaling.answers.words import Sheet, unit_of
 from scaling.design import Goal, Plan, candidates, next_runs, parameter_goal, prediction_goal, score
 from scaling.findings import point_text
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.sources import AsJson, Database, Home, Overrides, failing, print_json
 from scaling.wording import number as shown
 

@@ -12,7 +12,7 @@ from scaling.answers.arguments import Given, Group, Law, Level, chosen, places
 from scaling.answers.asked import usable
 from scaling.answers.plain import present
 from scaling.errors import AnalysisError, nearest
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.sources import AsJson, Database, Home, Overrides, failing, print_json
 
 EPILOG = """Example:

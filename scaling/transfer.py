@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from scaling.arrays import Floats
-from scaling.fitting import Fit, fit_law
+from scaling.fits import Fit
+from scaling.fitting import fit_law
 from scaling.intervals import Interval, ends
 from scaling.laws import law_over
 from scaling.optimum import Optimum, Shape, Valley

@@ -15,7 +15,7 @@ from scaling.answers.plain import present
 from scaling.answers.search import Places, Search
 from scaling.arrays import Bools, Floats
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.intervals import Interval
 
 Role = Literal["free", "given", "lower limit", "upper limit", "rounded"]

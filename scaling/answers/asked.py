@@ -12,7 +12,7 @@ from scaling.answers.cost import Cost, cost_over
 from scaling.answers.search import MOST_FREE, Task
 from scaling.arrays import Floats
 from scaling.errors import AnalysisError, nearest
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.intervals import Interval, ends
 from scaling.laws import Law
 

@@ -14,7 +14,7 @@ from scaling.answers.roots import crossing
 from scaling.answers.search import SPAN, Search
 from scaling.arrays import Bools, Floats
 from scaling.errors import AnalysisError, nearest
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.intervals import Interval
 
 Side = Literal["smallest", "largest"]

@@ -15,7 +15,7 @@ from scaling.answers.plain import present
 from scaling.answers.shared import SharedTest, amplitudes, likelihood_ratio, recipe_parameters
 from scaling.arrays import Floats
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.intervals import Interval, generator
 
 POINTS = 25

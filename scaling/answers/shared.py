@@ -10,7 +10,8 @@ import numpy as np
 from scaling.answers.additive import powers_of
 from scaling.answers.plain import present
 from scaling.arrays import Floats, Ints
-from scaling.fitting import Fit, fit_law
+from scaling.fits import Fit
+from scaling.fitting import fit_law
 from scaling.intervals import Interval, generator
 from scaling.laws import Law, law_over
 from scaling.objectives import Objective, link_slopes

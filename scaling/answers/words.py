@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scaling.answers.allocate import Allocation, Off
 from scaling.answers.invert import Inversion
 from scaling.answers.leverage import Leverage, Point
-from scaling.fitting import Predictions
+from scaling.fits import Predictions
 from scaling.intervals import Interval
 from scaling.wording import clean, interval, joined, number, plain
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.arrays import Floats, Ints
 from scaling.errors import AnalysisError
-from scaling.fitting import Predictions, Status
+from scaling.fits import Predictions, Status
 from scaling.intervals import Interval, ends, generator
 from scaling.tails.order import pass_at_k, powers
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from scaling.arrays import Bools, Floats
 from scaling.errors import AnalysisError
-from scaling.fitting import Predictions, Status
+from scaling.fits import Predictions, Status
 from scaling.intervals import Interval, ends, generator
 from scaling.tails import models
 from scaling.tails.backtest import MANY, MOST_GROUPS, Backtest, backtest, tail_sd

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from scaling.fitting import Fit, fit_law
+from scaling.fits import Fit
+from scaling.fitting import fit_law
 from scaling.laws import Law, law_over
 from scaling.objectives import Objective
 from scaling.rows import Rows

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from scaling.design import candidates, cure, design_condition, next_runs, parameter_goal, prediction_goal, score
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit, fit_law
+from scaling.fits import Fit
+from scaling.fitting import fit_law
 from scaling.laws import law_over
 from scaling.objectives import Objective
 from scaling.rows import Rows

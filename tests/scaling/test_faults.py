@@ -9,7 +9,8 @@ import pytest
 import scaling.fitting
 from scaling.answers.invert import invert
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit, fit_law
+from scaling.fits import Fit
+from scaling.fitting import fit_law
 from scaling.laws import law_over
 from scaling.objectives import Objective
 from scaling.rows import Rows

@@ -7,7 +7,8 @@ from scipy.optimize import curve_fit
 from scipy.stats import linregress
 
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit, fit_law
+from scaling.fits import Fit
+from scaling.fitting import fit_law
 from scaling.laws import law_over
 from scaling.objectives import Objective
 from scaling.rows import Rows

@@ -11,7 +11,8 @@ from db.tables import read_table
 from scaling.analysis import analyse
 from scaling.answers.allocate import allocate
 from scaling.findings import Analysis, LawFit
-from scaling.fitting import Fit, Options, _Fitting
+from scaling.fits import Fit
+from scaling.fitting import Options, _Fitting
 from scaling.objectives import Objective
 from scaling.solver import refine
 from sweeps.load import load

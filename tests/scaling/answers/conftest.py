@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from scaling.arrays import Floats
-from scaling.fitting import Diagnostics, Fit, fit_law
+from scaling.fits import Diagnostics, Fit
+from scaling.fitting import fit_law
 from scaling.intervals import Interval
 from scaling.laws import law_over
 from scaling.objectives import Objective

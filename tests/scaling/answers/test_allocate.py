@@ -10,7 +10,7 @@ import pytest
 from scaling.answers.allocate import allocate, frontier
 from scaling.answers.asked import Limit
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit
+from scaling.fits import Fit
 
 Made = Callable[..., Fit]
 CONSTRAINED = {"E": float(np.exp(0.6254804)), "A": float(np.exp(6.255414)), "B": float(np.exp(7.3049974)),

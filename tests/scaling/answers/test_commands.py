@@ -13,7 +13,7 @@ from scaling.answers.arguments import limits_of, number, pick, places
 from scaling.answers.asked import Limit
 from scaling.errors import AnalysisError
 from scaling.findings import Analysis, LawFit
-from scaling.fitting import Fit
+from scaling.fits import Fit
 
 Made = Callable[..., Fit]
 

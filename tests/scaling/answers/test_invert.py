@@ -10,7 +10,7 @@ from scaling.answers.allocate import allocate
 from scaling.answers.asked import Limit
 from scaling.answers.invert import invert
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.laws import law_over
 
 Made = Callable[..., Fit]

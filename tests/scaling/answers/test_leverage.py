@@ -12,7 +12,8 @@ import pytest
 from scaling.answers.leverage import leverage, paired
 from scaling.answers.shared import SharedTest, amplitudes, likelihood_ratio
 from scaling.errors import AnalysisError
-from scaling.fitting import Fit, fit_law
+from scaling.fits import Fit
+from scaling.fitting import fit_law
 from scaling.laws import law_over
 from scaling.objectives import Objective
 from scaling.rows import Rows

@@ -19,7 +19,7 @@ from scaling.answers.words import (
     shown,
     unit_of,
 )
-from scaling.fitting import Fit
+from scaling.fits import Fit
 from scaling.intervals import Interval
 
 Made = Callable[..., Fit]
