@@ -6,6 +6,7 @@
   starts is run and scaled up: with automatic gradients as published, if the package autograd is there, and with a
   gradient written by hand, which is the best that way can do.
 - 4000 bootstraps: BFGS from the optimum for each resample, a sample of them scaled up, in the same two ways.
+- 4000 draws of a least-squares fit against the package simple-scaling-laws.
 - Repeated data, seven parameters: one start of LBFGS in float32 with automatic gradients (torch), as published.
 - 50 groups with 500 draws each, as a dashboard asks; peak memory of 4000 draws over 1000 rows.
 """
@@ -123,6 +124,25 @@ def bootstraps(rows: Rows) -> None:
         row(f"{DRAWS} bootstraps, {name}", peer / SAMPLE * DRAWS, ours, 100)
 
 
+def least_squares(rows: Rows) -> None:
+    """Draws of a least-squares fit against the package simple-scaling-laws, if it is there."""
+    try:
+        import simple_scaling_laws as peer
+    except ImportError:
+        print("simple-scaling-laws is not installed: pip install simple-scaling-laws shows it as well")
+        return
+    names = [f"run_{i:03}" for i in range(len(rows))]
+    frame = pl.DataFrame({
+        "training_run_id": names, "train_set_id": names, "test_set_id": ["all"] * len(rows), "optimizer_seed": 0,
+        "model_size__n_params": rows.x[0], "dataset_size__n_tokens": rows.x[1], "test_loss__cross_entropy": rows.y,
+    })  # fmt: skip
+    few, many = (seconds(lambda n=n: peer.fit(frame, n_draws=n, seed=0)) for n in (50, 450))
+    law, objective = law_over("chinchilla", ("n_params", "tokens")), Objective("l2")
+    base = seconds(lambda: fit_law(law, rows, objective=objective, draws=0))
+    ours = seconds(lambda: fit_law(law, rows, objective=objective, draws=DRAWS)) - base
+    row(f"{DRAWS} least-squares draws, simple-scaling-laws", (many - few) / 400 * DRAWS, ours, 10)
+
+
 def repeated() -> None:
     import torch
 
@@ -194,6 +214,7 @@ if __name__ == "__main__":
     print(f"{'':44}{'the usual way':>12}{'here':>12}")
     global_fit(table)
     bootstraps(table)
+    least_squares(table)
     repeated()
     dashboard()
     memory()
