@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from scaling.answers.words import Sheet
-from scaling.comparison import Comparison, Stop, compare_laws, rolling
+from scaling.comparison import Comparison, NestedTest, Stop, compare_laws, nested_tests, rolling
 from scaling.errors import AnalysisError
 from scaling.findings import LawFit, point_text
 from scaling.laws import Law, law_over
@@ -19,7 +19,7 @@ from scaling.wording import number
 
 EPILOG = """Example:
 
-python -m scaling.compare sweeps/published/chinchilla.yaml --laws chinchilla,chinchilla_tied,coupled,kaplan_joint
+python -m scaling.compare sweeps/published/chinchilla.yaml --laws chinchilla_tied,coupled,kaplan_joint
 
 Exit codes: 0 done, 2 the spec or the arguments are wrong."""
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -27,10 +27,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @dataclass(frozen=True)
 class Subject:
-    """Laws over the same rows."""
+    """Laws by name, over the same rows: those of `first`."""
 
     first: LawFit
-    laws: tuple[Law, ...]
+    laws: dict[str, Law]
 
     @property
     def title(self) -> str:
@@ -38,20 +38,47 @@ class Subject:
         return f"{self.first.of} over {', '.join(self.first.over)}{group}"
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What came out of one subject; `why` says instead what kept its laws from being compared."""
+
+    subject: Subject
+    found: Comparison | None = None
+    stops: tuple[Stop, ...] = ()
+    tests: tuple[NestedTest, ...] = ()
+    untested: tuple[str, ...] = ()
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; what could not be told is absent."""
+        first = self.subject.first
+        head: dict[str, Any] = {"of": first.of, "over": list(first.over), "group": first.group}
+        if self.found is None:
+            return {**head, "why": self.why}
+        more = {"rolling": [s.to_json() for s in self.stops], "nested": [t.to_json() for t in self.tests],
+                "untested": list(self.untested)}  # fmt: skip
+        return {**head, **self.found.to_json(), **more}
+
+
 def subjects(fits: Sequence[LawFit], names: Sequence[str]) -> list[Subject]:
     """The fits grouped by response, inputs and group; each with its own laws and those of `names`.
 
-    The rows are those of the fit that saw most. Raises AnalysisError for an unknown law.
+    The rows are those of the fit that saw most. A law with a parameter held, tied or bounded goes by the name of its
+    fit. Raises AnalysisError for an unknown law.
     """
-    found: dict[str, list[LawFit]] = {}
+    groups: dict[str, list[LawFit]] = {}
     for fit in fits:
-        found.setdefault(repr((fit.of, fit.over, fit.group)), []).append(fit)
+        groups.setdefault(repr((fit.of, fit.over, fit.group)), []).append(fit)
     made = []
-    for same in found.values():
+    for same in groups.values():
         first = max(same, key=lambda f: len(f.fit.rows))
-        own = {f.fit.law.name: f.fit.law for f in same}
-        asked = {n: law_over(n, first.over) for n in names}
-        made.append(Subject(first, tuple((own | asked).values())))
+        laws: dict[str, Law] = {}
+        for f in same:
+            plain = f.fit.law == law_over(f.fit.law.name, f.over)
+            laws.setdefault(f.fit.law.name if plain else f.name, f.fit.law)
+        for name in names:
+            laws.setdefault(name, law_over(name, first.over))
+        made.append(Subject(first, laws))
     return made
 
 
@@ -62,6 +89,9 @@ def main(  # noqa: PLR0917 - typer reads the command line from this signature
     laws: Annotated[
         str | None, typer.Option(help="Further laws, by name or formula, between commas.", show_default=False)
     ] = None,
+    nested: Annotated[
+        bool, typer.Option("--nested", help="Also test by bootstrap whether the larger of two nested laws is needed.")
+    ] = False,
     as_json: AsJson = False,
     home: Home = Path("results"),
     db: Database = None,
@@ -72,49 +102,53 @@ def main(  # noqa: PLR0917 - typer reads the command line from this signature
         fits = analysis_of(spec, [*(overrides or ()), "fit.bootstrap=100"], home, db).fits
         if not fits:
             raise AnalysisError("the spec's results have no fit.")
-        answers = [_answer(subject) for subject in subjects(fits, names)]
+        answers = [answer(subject, nested) for subject in subjects(fits, names)]
+        if all(a.found is None for a in answers):
+            raise AnalysisError(answers[0].why)
         if as_json:
-            print_json({"schema": 1, "comparisons": [_json(*a) for a in answers]})
+            print_json({"schema": 1, "comparisons": [a.to_json() for a in answers]})
             return
-        for subject, found, stops in answers:
-            _show(subject, found, stops)
+        for i, one in enumerate(answers):
+            print("\n" if i else "", end="")
+            _show(one)
 
 
-def _answer(subject: Subject) -> tuple[Subject, Comparison, list[Stop]]:
+def answer(subject: Subject, nested: bool = False) -> Answer:
+    """The comparison of a subject's laws, how wrong the best would have been earlier, and tests of nested ones."""
     fit = subject.first.fit
-    found = compare_laws(subject.laws, fit.rows, objective=fit.objective, seed=fit.seed)
-    best = next((law for law in subject.laws if law.name == found.best), None)
-    return subject, found, [] if best is None else rolling(best, fit.rows, objective=fit.objective)
+    try:
+        found = compare_laws(subject.laws, fit.rows, objective=fit.objective, seed=fit.seed)
+    except AnalysisError as error:
+        return Answer(subject, why=str(error))
+    stops = [] if found.best is None else rolling(subject.laws[found.best], fit.rows, objective=fit.objective)
+    known = [law for name, law in subject.laws.items() if law.name == name]
+    tests, why = nested_tests(known if nested else (), fit.rows, objective=fit.objective, seed=fit.seed)
+    return Answer(subject, found, tuple(stops), tuple(tests), tuple(why))
 
 
-def _json(subject: Subject, found: Comparison, stops: Sequence[Stop]) -> dict[str, Any]:
-    past = [
-        {"cost": s.cost, "rows": s.rows, "errors": [{"factor": f, "error": e, "rows": n} for f, e, n in s.errors
-                                                    if e is not None]}
-        for s in stops
-    ]  # fmt: skip
-    head = {"of": subject.first.of, "over": list(subject.first.over), "group": subject.first.group}
-    return {**head, **found.to_json(), "rolling": past}
-
-
-def _show(subject: Subject, found: Comparison, stops: Sequence[Stop]) -> None:
+def _show(one: Answer) -> None:
     from scaling.answers.console import show
 
+    found = one.found
+    if found is None:
+        show([f"{one.subject.title}: {one.why}"])
+        return
     rows = tuple(
         (s.law, str(s.parameters), s.status, _share(s.error), _plain(s.log_score), _plain(s.aicc)) for s in found.scores
     )
     columns = ("law", "parameters", "status", "error", "log score", "AICc")
-    above = "" if found.frontier is None else f" of cost above {number(found.frontier)}"
     said = [
-        f"{subject.title}: fitted to {found.trained} rows, scored on {found.tested}{above}.", found.why,
-        *(f"{s.law}: {reason}" for s in found.scores if s.errors is None for reason in s.why),
-    ]  # fmt: skip
+        f"{one.subject.title}: fitted to {found.trained} rows, scored on {found.tested} of cost above "
+        f"{number(found.frontier)}.",
+        found.why,
+        *(f"{s.law}: {reason}" for s in found.scores if s.misses is None for reason in s.why),
+        *(t.text for t in one.tests),
+        *one.untested,
+    ]
     sheets = [Sheet("On the dearest rows", columns, rows)]
-    if stops:
-        past = tuple(
-            (number(s.cost), str(s.rows), *(_share(e) if e is not None else "–" for _, e, _ in s.errors)) for s in stops
-        )
-        heads = ("stopped at cost", "rows", *(f"error at {f:g} times" for f, _, _ in stops[0].errors))
+    if one.stops:
+        past = tuple((number(s.cost), str(s.rows), *(_share(e) for _, e, _ in s.errors)) for s in one.stops)
+        heads = ("stopped at cost", "rows", *(f"error at {f:g} times" for f, _, _ in one.stops[0].errors))
         sheets.append(Sheet(f"Had the experiment stopped earlier, by {found.best}", heads, past))
     show(said, sheets)
 

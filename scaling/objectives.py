@@ -91,9 +91,10 @@ def _symmetric(objective: Objective, r: Floats) -> Parts:
 
 
 def _student(r: Floats, nu: float, sigma: float) -> Parts:
-    t = r * r / (nu * sigma**2)
-    weight = (nu + 1) / nu / (1 + t)
-    return Parts(0.5 * (nu + 1) * sigma**2 * np.log1p(t), weight * r, weight * (1 - t) / (1 + t), weight)
+    with np.errstate(invalid="ignore", over="ignore"):  # an infinite residual is a law outside its domain
+        t = r * r / (nu * sigma**2)
+        weight = (nu + 1) / nu / (1 + t)
+        return Parts(0.5 * (nu + 1) * sigma**2 * np.log1p(t), weight * r, weight * (1 - t) / (1 + t), weight)
 
 
 def _bound(r: Floats, sigma: float) -> Parts:
