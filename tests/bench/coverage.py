@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from scaling.fits import Fit
+from scaling.fits import Fit, Predictions
 from scaling.fitting import fit_law
 from scaling.laws import Law, law_over
 from scaling.objectives import Objective
@@ -146,13 +146,13 @@ def repeated(frozen: tuple[str, ...] = ()) -> Design:
 
 def scales(law: str, truth: dict[str, float], count: int, **more: object) -> Design:
     """`count` widths, each double the last; 10 times the cost is 10^(1/2) times the width."""
-    x = 16 * 2.0 ** np.arange(count)
+    x = np.geomspace(16, 16 * 2.0 ** (count - 1), count)
     return Design(law, ("width",), truth, x[None], np.array([x[-1] * np.sqrt(10)]), **more)  # type: ignore[arg-type]
 
 
 def valley() -> Design:
     """The loss over nine learning rates around the best one."""
-    x = 1e-3 * 2.0 ** np.arange(-4, 5)
+    x = np.geomspace(1e-3 / 16, 1e-3 * 16, 9)
     truth = {"L0": 3.0, "h": 0.03, "x0": 1.3e-3}
     return Design("optimum_quadratic", ("lr",), truth, x[None], np.array([1e-3]))
 
@@ -200,6 +200,11 @@ def _open(lo: float | None, hi: float | None, truth: float) -> Claim:
     return Claim(-np.inf if lo is None else lo, np.inf if hi is None else hi, truth)
 
 
+def _at(told: Predictions, truth: float) -> Claim:
+    lo, hi = (None if end is None else float(end[0]) for end in (told.lo, told.hi))
+    return _open(lo, hi, truth)
+
+
 def _central(draws: Floats | None, truth: float) -> Claim:
     if draws is None:
         return Claim(np.nan, np.nan, truth)
@@ -215,12 +220,12 @@ def claims(design: Design, fit: Fit, rng: np.random.Generator) -> Iterator[tuple
     far = design.far[:, None]
     clean = float(design.value(far)[0])
     told = fit.predict(far)
-    yield "law at 10x", _open(*(None if a is None else float(a[0]) for a in (told.lo, told.hi)), clean)
+    yield "law at 10x", _at(told, clean)
     around = fit.spread(far)
     yield "draws at 10x", _central(None if around is None else around[:, 0], clean)
     told = fit.predict(far, noise=NOISE)
     run = clean * float(np.exp(design.noise(rng, 1)[0]))
-    yield "run at 10x", _open(*(None if a is None else float(a[0]) for a in (told.lo, told.hi)), run)
+    yield "run at 10x", _at(told, run)
     if design.law == "chinchilla":
         flops = float(6 * design.far.prod())
         natural = None if fit.draws is None else dict(zip(fit.law.names, fit.draws.T, strict=True))

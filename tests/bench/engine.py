@@ -7,15 +7,20 @@
   gradient written by hand, which is the best that way can do.
 - 4000 bootstraps: BFGS from the optimum for each resample, a sample of them scaled up, in the same two ways.
 - 4000 draws of a least-squares fit against the package simple-scaling-laws.
+- One start: BFGS of the package chinchilla 0.2.0, the slope over its number of starts, and ours in a batch.
 - Repeated data, seven parameters: one start of LBFGS in float32 with automatic gradients (torch), as published.
 - 50 groups with 500 draws each, as a dashboard asks; peak memory of 4000 draws over 1000 rows.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import multiprocessing
 import resource
+import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,11 +33,13 @@ from scaling.fitting import fit_law
 from scaling.laws import law_over
 from scaling.objectives import Objective
 from scaling.rows import Rows
+from scaling.solver import Problem, box, refine, scan
 
 DATA = Path(__file__).parents[2] / "sweeps" / "published" / "data"
 DELTA = 1e-3
 STARTS, DRAWS = 4500, 4000
 SAMPLE = 40
+BATCH = 24
 
 
 def chinchilla() -> Rows:
@@ -143,6 +150,58 @@ def least_squares(rows: Rows) -> None:
     row(f"{DRAWS} least-squares draws, simple-scaling-laws", (many - few) / 400 * DRAWS, ours, 10)
 
 
+def one_start(rows: Rows) -> None:
+    """Ours are the best places of the scan, refined in one batch until the last has ended."""
+    law, objective = (
+        law_over("chinchilla", ("n_params", "tokens")),
+        Objective("huber", delta=DELTA),
+    )
+    unit = np.exp(np.log(rows.x).mean(axis=1))
+    x = rows.x / unit[:, None]
+    low, high = box(law, x, rows.y)
+    one = np.ones((1, len(rows)))
+    problem = Problem(law, np.log(x)[:, None, :], rows.y[None], one, one, objective, low, high)
+    theta = scan(problem, BATCH)[0]
+    which = np.zeros(len(theta), dtype=int)
+    refine(problem, theta, which)
+    ours = seconds(lambda: refine(problem, theta, which)) / len(theta)
+    print(f"one start in a batch of {len(theta)}: {1000 * ours:.2f} ms (bar 1 ms)")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from chinchilla import Chinchilla
+            from chinchilla._metrics import log_huber
+    except ImportError as error:
+        print(f"chinchilla is skipped: {error}")
+        return
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        n, d = rows.x
+        pl.DataFrame({"C": 6 * n * d, "N": n, "D": d, "loss": rows.y}).write_csv(Path(folder) / "df.csv")
+
+        def their_fit(starts: int) -> float:
+            grid = {
+                "e": np.linspace(0.3, 0.8, starts),
+                "a": [6.0],
+                "b": [7.0],
+                "alpha": [0.3],
+                "beta": [0.4],
+            }
+            way = Chinchilla(
+                folder,
+                param_grid=grid,
+                loss_fn=lambda t, y: log_huber(t, y, DELTA),
+                log_level=50,
+            )
+            return seconds(lambda: way.fit(parallel=False))
+
+        their_fit(2)
+        peer = (their_fit(10) - their_fit(2)) / 8
+    print(f"one start of the package chinchilla: {1000 * peer:.1f} ms, {peer / ours:.0f} times ours")
+
+
 def repeated() -> None:
     import torch
 
@@ -215,6 +274,7 @@ if __name__ == "__main__":
     global_fit(table)
     bootstraps(table)
     least_squares(table)
+    one_start(table)
     repeated()
     dashboard()
     memory()
